@@ -1,0 +1,313 @@
+"""How a compiled environment is used from the host: one at a time through Gymnasium, or as a batch.
+
+Every environment owns one stream of randomness that starts at its seed: each reset and each step splits one
+key off it. A single environment is therefore exactly the member of a batch that got the same seed, episode
+after episode, and nothing outside the stream is ever read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.errors import (
+    CheckpointError,
+    ConfigurationError,
+    InfeasibleActionError,
+    InvalidInputError,
+    SimulationError,
+)
+from inbounds.tasks.compiled import CompiledEnvironment, CompiledStep
+from inbounds.tasks.vector import Step
+
+Draw = Callable[[Any, NDArray[np.float64]], NDArray[np.uint8]]
+"""From one environment's state and its last action to a picture (height, width, 3)."""
+
+
+class Stream(NamedTuple):
+    """The state of a batch of environments together with the key each will draw from next."""
+
+    key: jax.Array
+    state: Any
+
+
+def keys_of(seeds: Sequence[int]) -> jax.Array:
+    """Return one random key per seed, the same that `jax.random.key(seed)` gives, for all 64 bits."""
+    values = np.asarray([int(seed) & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
+    words = np.stack([values >> np.uint64(32), values & np.uint64(0xFFFFFFFF)], axis=-1).astype(np.uint32)
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
+@partial(jax.jit, static_argnums=0)
+def begin(environment: CompiledEnvironment, keys: jax.Array) -> tuple[Stream, jax.Array]:
+    """Reset every environment of a batch from its own key."""
+
+    def one(key: jax.Array) -> tuple[Stream, jax.Array]:
+        following, now = jax.random.split(key)
+        state, observation = environment.reset(now)
+        return Stream(following, state), observation
+
+    return jax.vmap(one)(keys)
+
+
+@partial(jax.jit, static_argnums=0)
+def advance(environment: CompiledEnvironment, stream: Stream, actions: jax.Array) -> CompiledStep:
+    """Step every environment of a batch; `state` of the result is the next `Stream`."""
+
+    def one(member: Stream, action: jax.Array) -> CompiledStep:
+        following, now = jax.random.split(member.key)
+        step = environment.step(member.state, action, now)
+        return step._replace(state=Stream(following, step.state))
+
+    return jax.vmap(one)(stream, actions)
+
+
+@partial(jax.jit, static_argnums=0)
+def renew(environment: CompiledEnvironment, stream: Stream, ended: jax.Array) -> tuple[Stream, jax.Array]:
+    """Reset the environments whose episode ended and leave the others as they are."""
+    fresh, observations = begin(environment, stream.key)
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jax.vmap(lambda flag, a, b: jax.lax.select(flag, a, b))(ended, new, old)
+
+    key = jax.random.wrap_key_data(
+        choose(jax.random.key_data(fresh.key), jax.random.key_data(stream.key)), impl="threefry2x32"
+    )
+    return Stream(key, jax.tree.map(choose, fresh.state, stream.state)), observations
+
+
+def refuse_broken(environment: CompiledEnvironment, step: CompiledStep, task_name: str) -> None:
+    """Raise where a reward is not a number: the only way in which compiled code can report a failure."""
+    broken = np.flatnonzero(~np.isfinite(np.asarray(step.reward)))
+    if broken.size:
+        member = jax.tree.map(lambda leaf: np.asarray(leaf)[broken[0]], step.state.state)
+        explain = getattr(environment, "explain_failure", None)
+        reason = explain(member) if explain else "its reward is not a finite number"
+        raise SimulationError(
+            f"{task_name}: environment {broken[0]} of {len(np.asarray(step.reward))} failed: {reason}. "
+            "Nothing was advanced; reset the environment, and report the action if it was feasible."
+        )
+
+
+def refuse_infeasible(
+    constraint: Any,
+    observations: NDArray[np.float64],
+    actions: Any,
+    *,
+    task_name: str,
+    previous_action: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the actions of a batch in float64, or raise naming the first one that may not pass."""
+    try:
+        checked = np.asarray(actions, dtype=np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InvalidInputError(
+            f"{task_name}: the actions are not numbers ({problem}); give a float array {previous_action.shape}."
+        ) from problem
+    if checked.shape != previous_action.shape:
+        raise InvalidInputError(
+            f"{task_name}: actions of shape {checked.shape}, expected {previous_action.shape}; "
+            "give one row per environment."
+        )
+    if not np.isfinite(checked).all():
+        row, column = np.argwhere(~np.isfinite(checked))[0]
+        raise InvalidInputError(
+            f"{task_name}: action {row} is {checked[row, column]} at entry {column}; give finite numbers."
+        )
+    excess = np.asarray(constraint.violation(observations, checked, previous_action=previous_action))
+    if (excess > 0.0).any():
+        row = int(np.argmax(excess))
+        reason = constraint.explain(observations[row], checked[row], previous_action=previous_action[row])
+        raise InfeasibleActionError(
+            f"{task_name}: action {row} leaves its constraint by {excess[row]:.3g}: {reason}. "
+            "No environment moved; project the action or sample it inside the constraint."
+        )
+    return checked
+
+
+class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]):
+    """One compiled environment behind Gymnasium's interface, still without its guard (see `guarded`)."""
+
+    def __init__(
+        self,
+        environment: CompiledEnvironment,
+        *,
+        action_low: NDArray[np.float32],
+        action_high: NDArray[np.float32],
+        task_name: str,
+        draw: Draw | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Wrap `environment`; `draw` makes the pictures of `render_mode="rgb_array"`."""
+        if render_mode not in (None, "rgb_array"):
+            raise ConfigurationError(
+                f"{task_name}: render_mode={render_mode!r} is unknown; use 'rgb_array', or None for no pictures."
+            )
+        if render_mode is not None and draw is None:
+            raise ConfigurationError(f"{task_name} has no drawing; make it with render_mode=None.")
+        self.metadata = {"render_modes": ["rgb_array"] if draw else [], "render_fps": 10}
+        self.render_mode = render_mode
+        self.action_space = gymnasium.spaces.Box(action_low, action_high, dtype=np.float32)
+        self.observation_space = gymnasium.spaces.Box(
+            -np.inf, np.inf, (environment.observation_size,), dtype=np.float64
+        )
+        self._environment = environment
+        self._task_name = task_name
+        self._draw = draw
+        self._stream: Stream | None = None
+        self._last_action = np.zeros(environment.action_size)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Begin an episode: from `seed`, or from where this environment's own stream has arrived."""
+        super().reset(seed=seed)
+        if seed is None and self._stream is None:
+            seed = int(self.np_random.integers(2**63))
+        keys = self._stream.key if seed is None and self._stream is not None else keys_of([cast(int, seed)])
+        self._stream, observations = begin(self._environment, keys)
+        self._last_action = np.zeros(self._environment.action_size)
+        return np.asarray(observations[0], dtype=np.float64), {}
+
+    def step(
+        self, action: NDArray[np.floating]
+    ) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        """Advance by one decision."""
+        if self._stream is None:
+            raise InvalidInputError(f"{self._task_name}: step came before reset; call reset(seed=...) first.")
+        step = advance(self._environment, self._stream, np.asarray(action, dtype=np.float32)[None])
+        refuse_broken(self._environment, step, self._task_name)
+        self._stream = step.state
+        self._last_action = np.asarray(action, dtype=np.float64)
+        observation = np.asarray(step.observation[0], dtype=np.float64)
+        return observation, float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), {}
+
+    @property
+    def state(self) -> Any:
+        """The compiled state of this one environment, as numpy arrays."""
+        if self._stream is None:
+            raise InvalidInputError(f"{self._task_name} has no state yet; call reset(seed=...) first.")
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self._stream.state)
+
+    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+        """Return the picture of the current state, or None without a render mode."""
+        if self.render_mode is None or self._draw is None:
+            return None
+        return self._draw(self.state, self._last_action)
+
+
+def guarded(
+    environment: CompiledEnvironment,
+    constraint: Any,
+    *,
+    action_low: NDArray[np.float32],
+    action_high: NDArray[np.float32],
+    task_name: str,
+    draw: Draw | None = None,
+    render_mode: str | None = None,
+) -> gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]:
+    """Return one compiled environment as a Gymnasium environment with the guard at its door."""
+    from inbounds.tasks.guard import Guard
+
+    bare = CompiledGymnasium(
+        environment,
+        action_low=action_low,
+        action_high=action_high,
+        task_name=task_name,
+        draw=draw,
+        render_mode=render_mode,
+    )
+    return Guard(bare, constraint, task_name=task_name)
+
+
+class CompiledBatch:
+    """A batch of one compiled environment on the host, with the guard inside and same-step autoreset."""
+
+    def __init__(
+        self, environment: CompiledEnvironment, constraint: Any, count: int, *, task_name: str
+    ) -> None:
+        """Hold `count` copies of `environment`; nothing runs before `reset`."""
+        if count < 1:
+            raise ConfigurationError(
+                f"{task_name}: a batch of {count} environments is empty; ask for 1 or more."
+            )
+        self.count = count
+        self._environment = environment
+        self._constraint = constraint
+        self._task_name = task_name
+        self._stream: Stream | None = None
+        self._observation = np.zeros((count, environment.observation_size))
+        self._previous_action = np.zeros((count, environment.action_size))
+
+    def reset(self, seeds: Sequence[int]) -> NDArray[np.float64]:
+        """Start every environment from its own seed."""
+        if len(seeds) != self.count:
+            raise InvalidInputError(
+                f"{self._task_name}: {len(seeds)} seeds for {self.count} environments; give one seed for each."
+            )
+        self._stream, observations = begin(self._environment, keys_of(seeds))
+        self._observation = np.array(observations, dtype=np.float64)
+        self._previous_action = np.zeros_like(self._previous_action)
+        return self._observation.copy()
+
+    def step(self, actions: NDArray[np.floating]) -> Step:
+        """Apply one feasible action to each environment."""
+        if self._stream is None:
+            raise InvalidInputError(f"{self._task_name}: step came before reset; call reset(seeds) first.")
+        checked = refuse_infeasible(
+            self._constraint,
+            self._observation,
+            actions,
+            task_name=self._task_name,
+            previous_action=self._previous_action,
+        )
+        step = advance(self._environment, self._stream, checked.astype(np.float32))
+        refuse_broken(self._environment, step, self._task_name)
+        final = np.array(step.observation, dtype=np.float64)
+        terminated, truncated = np.array(step.terminated), np.array(step.truncated)
+        ended = terminated | truncated
+        self._stream, following = step.state, final
+        self._previous_action = np.where(ended[:, None], 0.0, checked)
+        if ended.any():
+            self._stream, first = renew(self._environment, self._stream, ended)
+            following = np.where(ended[:, None], np.asarray(first, dtype=np.float64), final)
+        self._observation = following
+        return Step(following.copy(), final, np.array(step.reward, dtype=np.float64), terminated, truncated)
+
+    def save(self) -> dict[str, NDArray[np.generic]]:
+        """Return states, keys, last observations and last actions under the names of their fields."""
+        if self._stream is None:
+            raise InvalidInputError(f"{self._task_name}: nothing to save yet; call reset(seeds) first.")
+        paths, _ = jax.tree_util.tree_flatten_with_path(self._stream.state)
+        saved: dict[str, NDArray[np.generic]] = {
+            "state" + jax.tree_util.keystr(path): np.array(leaf) for path, leaf in paths
+        }
+        saved["key"] = np.array(jax.random.key_data(self._stream.key))
+        saved["observation"] = self._observation.copy()
+        saved["previous_action"] = self._previous_action.copy()
+        return saved
+
+    def restore(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go back to what `save` returned; the continuation is the same to the last bit."""
+        template, _ = jax.eval_shape(partial(begin, self._environment), keys_of([0] * self.count))
+        paths, structure = jax.tree_util.tree_flatten_with_path(template.state)
+        leaves = []
+        for path, leaf in paths:
+            name = "state" + jax.tree_util.keystr(path)
+            if name not in saved or np.shape(saved[name]) != leaf.shape:
+                met = f"shape {np.shape(saved[name])}" if name in saved else "nothing"
+                raise CheckpointError(
+                    f"{self._task_name}: the saved environments hold {met} for {name}, expected shape "
+                    f"{leaf.shape}; restore into a batch of the same task and the same count ({self.count})."
+                )
+            leaves.append(jax.numpy.asarray(saved[name], dtype=leaf.dtype))
+        key = jax.random.wrap_key_data(np.asarray(saved["key"], dtype=np.uint32), impl="threefry2x32")
+        self._stream = Stream(key, jax.tree_util.tree_unflatten(structure, leaves))
+        self._observation = np.array(saved["observation"], dtype=np.float64)
+        self._previous_action = np.array(saved["previous_action"], dtype=np.float64)
