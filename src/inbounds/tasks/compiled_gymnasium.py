@@ -37,11 +37,17 @@ class Stream(NamedTuple):
     state: Any
 
 
+def wrap(words: Any) -> jax.Array:
+    """Return the keys whose raw words are given; the generator is named so that no setting can change it."""
+    keys: jax.Array = jax.random.wrap_key_data(jax.numpy.asarray(words), impl="threefry2x32")
+    return keys
+
+
 def keys_of(seeds: Sequence[int]) -> jax.Array:
     """Return one random key per seed, the same that `jax.random.key(seed)` gives, for all 64 bits."""
     values = np.asarray([int(seed) & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
     words = np.stack([values >> np.uint64(32), values & np.uint64(0xFFFFFFFF)], axis=-1).astype(np.uint32)
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    return wrap(words)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -76,9 +82,7 @@ def renew(environment: CompiledEnvironment, stream: Stream, ended: jax.Array) ->
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
         return jax.vmap(lambda flag, a, b: jax.lax.select(flag, a, b))(ended, new, old)
 
-    key = jax.random.wrap_key_data(
-        choose(jax.random.key_data(fresh.key), jax.random.key_data(stream.key)), impl="threefry2x32"
-    )
+    key = wrap(choose(jax.random.key_data(fresh.key), jax.random.key_data(stream.key)))
     return Stream(key, jax.tree.map(choose, fresh.state, stream.state)), observations
 
 
@@ -108,7 +112,7 @@ def refuse_infeasible(
         checked = np.asarray(actions, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise InvalidInputError(
-            f"{task_name}: the actions are not numbers ({problem}); give a float array {previous_action.shape}."
+            f"{task_name}: the actions are not numbers ({problem}); give an array {previous_action.shape}."
         ) from problem
     if checked.shape != previous_action.shape:
         raise InvalidInputError(
@@ -147,7 +151,7 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]
         """Wrap `environment`; `draw` makes the pictures of `render_mode="rgb_array"`."""
         if render_mode not in (None, "rgb_array"):
             raise ConfigurationError(
-                f"{task_name}: render_mode={render_mode!r} is unknown; use 'rgb_array', or None for no pictures."
+                f"{task_name}: render_mode={render_mode!r} is unknown; use 'rgb_array' or None."
             )
         if render_mode is not None and draw is None:
             raise ConfigurationError(f"{task_name} has no drawing; make it with render_mode=None.")
@@ -195,7 +199,7 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]
             raise InvalidInputError(f"{self._task_name} has no state yet; call reset(seed=...) first.")
         return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self._stream.state)
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8] | None:
         """Return the picture of the current state, or None without a render mode."""
         if self.render_mode is None or self._draw is None:
             return None
@@ -249,7 +253,7 @@ class CompiledBatch:
         """Start every environment from its own seed."""
         if len(seeds) != self.count:
             raise InvalidInputError(
-                f"{self._task_name}: {len(seeds)} seeds for {self.count} environments; give one seed for each."
+                f"{self._task_name}: {len(seeds)} seeds for {self.count} environments; give one seed each."
             )
         self._stream, observations = begin(self._environment, keys_of(seeds))
         self._observation = np.array(observations, dtype=np.float64)
@@ -307,7 +311,7 @@ class CompiledBatch:
                     f"{leaf.shape}; restore into a batch of the same task and the same count ({self.count})."
                 )
             leaves.append(jax.numpy.asarray(saved[name], dtype=leaf.dtype))
-        key = jax.random.wrap_key_data(np.asarray(saved["key"], dtype=np.uint32), impl="threefry2x32")
+        key = wrap(np.asarray(saved["key"], dtype=np.uint32))
         self._stream = Stream(key, jax.tree_util.tree_unflatten(structure, leaves))
         self._observation = np.array(saved["observation"], dtype=np.float64)
         self._previous_action = np.array(saved["previous_action"], dtype=np.float64)
