@@ -1,0 +1,265 @@
+"""Where should the bikes of a sharing system stand before the next epoch: three zones and five zones, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds.errors import InvalidInputError
+from inbounds.tasks.compiled import CompiledStep
+
+LEAST_DEMAND = 5
+"""Fewest trips that riders ask for between two zones in one epoch."""
+MOST_DEMAND = 24
+"""Most trips that riders ask for between two zones in one epoch."""
+HORIZON = 100
+"""Epochs in an episode."""
+COST_PER_MOVED_BIKE = 2
+"""A bike moved before an epoch costs as much as two lost trips."""
+
+
+@dataclass(frozen=True)
+class BikeSharingSystem:
+    """The constants of one system; `distances` (upper triangle, row by row, km) only order the overflow."""
+
+    name: str
+    zones: int
+    bikes: int
+    least: int
+    """Fewest bikes that an action may ask for in one zone."""
+    distances: tuple[float, ...]
+    reward_divisor: float
+    reward_shift: float
+    capacity: int = 40
+
+    def distance_matrix(self) -> np.ndarray:
+        """Return the symmetric matrix of distances between zones."""
+        matrix = np.zeros((self.zones, self.zones))
+        matrix[np.triu_indices(self.zones, 1)] = self.distances
+        return matrix + matrix.T
+
+    def nearest_zones(self) -> tuple[tuple[int, ...], ...]:
+        """Return, for every zone, the other zones from the nearest to the farthest."""
+        order = np.argsort(self.distance_matrix(), axis=1, kind="stable")
+        return tuple(tuple(int(j) for j in row if j != i) for i, row in enumerate(order))
+
+
+SYSTEMS = {
+    "bss3z": BikeSharingSystem(
+        name="bss3z",
+        zones=3,
+        bikes=90,
+        least=10,
+        distances=(7.4022, 8.2967, 5.8654),
+        reward_divisor=20.0,
+        reward_shift=1.0,
+    ),
+    "bss5z": BikeSharingSystem(
+        name="bss5z",
+        zones=5,
+        bikes=150,
+        least=0,
+        distances=(6.6991, 1.6311, 2.2815, 5.8618, 9.9835, 5.8764, 4.0110, 3.3616, 3.5500, 10.0104),
+        reward_divisor=100.0,
+        reward_shift=2.0,
+    ),
+}
+
+
+def allocation_slice(zones: int) -> slice:
+    """Return where an observation of `zones` zones holds the bikes that stand in each zone now."""
+    return slice(zones, 2 * zones)
+
+
+def nearest_integer_allocation(x: jax.Array, total: int, low: int, high: int) -> jax.Array:
+    """Return the whole numbers n in [low, high] with sum `total` that minimise sum (n_i - x_i)^2.
+
+    Let y = clip(x - tau, low, high) with sum y = total. A bike added to n_i costs 2 (n_i - x_i) + 1 more. Every bike
+    up to floor(y_i) costs at most -2 tau - 1 and every further one costs more, so the greedy choice, which is exact
+    for a separable convex cost under one sum, takes all floors first; fewer bikes remain than zones have a fraction,
+    and they go to the cheapest zones, at most one each. Equal costs go to the zone with the smaller index.
+    Works on the last axis, batched over the others.
+    """
+    zones = x.shape[-1]
+    if not zones * low <= total <= zones * high:
+        raise InvalidInputError(
+            f"{total} bikes cannot be shared by {zones} zones of {low} to {high} bikes each; "
+            f"choose a total between {zones * low} and {zones * high}"
+        )
+    x = jnp.asarray(x, jnp.float32)
+    shift = _shift_to_total(x, total, low, high)
+    floors = jnp.floor(jnp.clip(x - shift, low, high))
+    remaining = total - jnp.sum(floors, axis=-1, keepdims=True)
+    price = jnp.where(floors < high, floors - x, jnp.inf)
+    index = jnp.arange(zones)
+    mine, other = price[..., :, None], price[..., None, :]
+    goes_first = (other < mine) | ((other == mine) & (index[None, :] < index[:, None]))
+    rank = jnp.sum(goes_first, axis=-1)
+    return (floors + (rank < remaining)).astype(jnp.int32)
+
+
+def _shift_to_total(x: jax.Array, total: int, low: int, high: int) -> jax.Array:
+    """Return tau with sum clip(x - tau, low, high) = total: a piecewise linear function with 2n known kinks."""
+    kinks = jnp.concatenate([x - high, x - low], axis=-1)
+    sums = jnp.sum(jnp.clip(x[..., None, :] - kinks[..., :, None], low, high), axis=-1)
+    is_above, is_below = sums >= total, sums <= total
+    left = jnp.max(kinks, axis=-1, where=is_above, initial=-jnp.inf, keepdims=True)
+    right = jnp.min(kinks, axis=-1, where=is_below, initial=jnp.inf, keepdims=True)
+    sum_left = jnp.min(sums, axis=-1, where=is_above, initial=jnp.inf, keepdims=True)
+    sum_right = jnp.max(sums, axis=-1, where=is_below, initial=-jnp.inf, keepdims=True)
+    drop = sum_left - sum_right
+    return left + (right - left) * (sum_left - total) / jnp.where(drop > 0, drop, 1.0)
+
+
+def trips_served(allocation: jax.Array, demand: jax.Array) -> jax.Array:
+    """Return the trips between zones that `allocation` can serve of `demand` (both whole numbers).
+
+    A zone with enough bikes serves every trip. One with fewer shares its bikes in proportion to the demand, each share
+    rounded to the nearest whole number (halves to the even one); the last destination that got a bike takes what
+    rounding left or gave too much. Where every share rounds to zero, the destination in highest demand gets the bikes,
+    so that none is lost.
+    """
+    zones = demand.shape[-1]
+    outflow = jnp.sum(demand, axis=-1, keepdims=True)
+    bikes = allocation[..., None]
+    # round(p/q) = floor((2p + q) / 2q); the quotient of whole numbers is at least 1/2q below the next whole number,
+    # so adding half a unit to the numerator keeps the floor exact in float32 on every device.
+    numerator = 2 * bikes * demand + outflow
+    rounded = jnp.floor((numerator + 0.5).astype(jnp.float32) / (2 * outflow).astype(jnp.float32)).astype(jnp.int32)
+    is_odd_half = (numerator == 2 * outflow * rounded) & (rounded % 2 == 1)
+    rounded = rounded - is_odd_half
+    index = jnp.arange(zones, dtype=jnp.int32)
+    last = jnp.max(jnp.where(rounded > 0, index, -1), axis=-1, keepdims=True)
+    busiest = jnp.argmax(demand, axis=-1, keepdims=True).astype(jnp.int32)
+    takes_the_rest = index == jnp.where(last >= 0, last, busiest)
+    rest = bikes - jnp.sum(rounded, axis=-1, keepdims=True)
+    return jnp.where(bikes < outflow, rounded + takes_the_rest * rest, demand)
+
+
+class Parking(NamedTuple):
+    """Where the bikes stand after a zone with too many has sent the excess to its neighbours."""
+
+    allocation: jax.Array
+    overflow: jax.Array
+
+
+def park(arrived: jax.Array, capacity: int, nearest: Sequence[Sequence[int]]) -> Parking:
+    """Re-park what exceeds the capacity: zones in index order, each filling the other zones nearest first."""
+    bikes = [arrived[..., i] for i in range(arrived.shape[-1])]
+    overflow = jnp.zeros_like(bikes[0])
+    for i, others in enumerate(nearest):
+        excess = jnp.maximum(bikes[i] - capacity, 0)
+        overflow = overflow + excess
+        bikes[i] = bikes[i] - excess
+        for j in others:
+            taken = jnp.minimum(excess, jnp.maximum(capacity - bikes[j], 0))
+            bikes[j] = bikes[j] + taken
+            excess = excess - taken
+    return Parking(jnp.stack(bikes, axis=-1), overflow)
+
+
+class BikeSharingState(NamedTuple):
+    """One episode between two epochs; the last four entries tell what the epoch before did."""
+
+    allocation: jax.Array
+    """Bikes that stand in each zone."""
+    epoch: jax.Array
+    demand_key: jax.Array
+    """Two words from which the demand of every epoch of this episode follows."""
+    demand: jax.Array
+    """Trips that riders asked for, by zone of origin."""
+    lost: jax.Array
+    """Trips that found no bike, by zone of origin."""
+    moved: jax.Array
+    """Bikes that the action brought to (positive) or took from (negative) each zone."""
+    overflow: jax.Array
+    """Bikes that arrived at a full zone and were parked elsewhere."""
+
+
+class BikeSharing:
+    """A fleet of N bikes in n zones with room for c bikes each.
+
+    An action x asks for an allocation in bikes; the nearest whole numbers n(x) with sum N are put in place at once.
+    Then riders ask for F_ij trips, i.i.d. uniform on {5, ..., 24} for i != j; zone i serves min(n_i, sum_j F_ij) of
+    them, all bikes arrive within the epoch, and what exceeds c is parked in the nearest zones with room.
+
+        reward = -(lost trips + bikes parked elsewhere + 2 * bikes moved)
+
+    The observation is [demand of the last epoch by zone, allocation, epoch], 2n + 1 numbers. The demand of a whole
+    episode follows from the key given to `reset`: two policies that start from the same key face the same riders.
+    """
+
+    def __init__(self, system: BikeSharingSystem, horizon: int = HORIZON) -> None:
+        """Take the constants of one system."""
+        self.system = system
+        self.horizon = horizon
+        self.action_size = system.zones
+        self.observation_size = 2 * system.zones + 1
+        self._nearest = system.nearest_zones()
+
+    def reset(self, key: jax.Array) -> tuple[BikeSharingState, jax.Array]:
+        """Return an equal share of bikes in every zone, and the key of an episode's demand."""
+        zones, bikes = self.system.zones, self.system.bikes
+        zeros = jnp.zeros(zones, jnp.int32)
+        state = BikeSharingState(
+            allocation=nearest_integer_allocation(jnp.full(zones, bikes / zones), bikes, 0, self.system.capacity),
+            epoch=jnp.zeros((), jnp.int32),
+            demand_key=jax.random.bits(key, (2,), jnp.uint32),
+            demand=zeros,
+            lost=zeros,
+            moved=zeros,
+            overflow=jnp.zeros((), jnp.int32),
+        )
+        return state, self._observe(state)
+
+    def step(self, state: BikeSharingState, action: jax.Array, key: jax.Array) -> CompiledStep:
+        """Move the bikes, serve one epoch; `key` is not used, for the demand follows from the episode's own key."""
+        del key
+        system = self.system
+        allocation = nearest_integer_allocation(action, system.bikes, system.least, system.capacity)
+        demand = self.demand(state.demand_key, state.epoch)
+        trips = trips_served(allocation, demand)
+        departed = jnp.sum(trips, axis=1, dtype=jnp.int32)
+        parking = park(allocation - departed + jnp.sum(trips, axis=0, dtype=jnp.int32), system.capacity, self._nearest)
+        outflow = jnp.sum(demand, axis=1, dtype=jnp.int32)
+        after = BikeSharingState(
+            allocation=parking.allocation,
+            epoch=state.epoch + 1,
+            demand_key=state.demand_key,
+            demand=outflow,
+            lost=outflow - departed,
+            moved=allocation - state.allocation,
+            overflow=parking.overflow,
+        )
+        return CompiledStep(
+            state=after,
+            observation=self._observe(after),
+            reward=epoch_reward(after),
+            terminated=jnp.zeros((), jnp.bool_),
+            truncated=after.epoch >= self.horizon,
+        )
+
+    def demand(self, demand_key: jax.Array, epoch: jax.Array) -> jax.Array:
+        """Return the trips asked for from each zone (row) to each other zone (column) in one epoch."""
+        zones = self.system.zones
+        key = jax.random.fold_in(jax.random.wrap_key_data(demand_key, impl="threefry2x32"), epoch)
+        bits = jax.random.bits(key, (zones, zones), jnp.uint32)
+        # The remainder favours some values by 5e-9 of their probability, far below what any test can see.
+        asked = LEAST_DEMAND + (bits % (MOST_DEMAND - LEAST_DEMAND + 1)).astype(jnp.int32)
+        return jnp.where(np.eye(zones, dtype=bool), 0, asked)
+
+    def _observe(self, state: BikeSharingState) -> jax.Array:
+        parts = [state.demand, state.allocation, state.epoch[None]]
+        return jnp.concatenate(parts).astype(jnp.float32)
+
+
+def epoch_reward(state: BikeSharingState) -> jax.Array:
+    """Return the reward of the epoch that ended in `state`: minus lost trips, overflow and the cost of moving."""
+    moved = jnp.sum(jnp.abs(state.moved), axis=-1)
+    cost = jnp.sum(state.lost, axis=-1) + state.overflow + COST_PER_MOVED_BIKE * moved // 2
+    return -cost.astype(jnp.float32)
