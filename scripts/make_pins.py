@@ -34,7 +34,16 @@ PYTHON = {"peers": "3.11"}
 
 def compile_pins(name: str, upgrade: bool) -> str:
     """Resolve one requirements file and return its text."""
-    arguments = ["uv", "pip", "compile", *SOURCES[name], "--universal", "--no-header", "--no-annotate", "--quiet"]
+    arguments = [
+        "uv",
+        "pip",
+        "compile",
+        *SOURCES[name],
+        "--universal",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+    ]
     arguments += ["--python-version", PYTHON.get(name, "3.11"), "--constraints", "requirements/exact.in"]
     if name in HELD_TO_RUNTIME:
         arguments += ["--constraints", "requirements/runtime.txt"]
@@ -50,15 +59,21 @@ def compile_pins(name: str, upgrade: bool) -> str:
 def main() -> None:
     """Resolve the files asked for, refuse any that names a place, and write them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", default=list(SOURCES), help=f"which files (default: {' '.join(SOURCES)})")
-    parser.add_argument("--upgrade", action="store_true", help="take the newest versions instead of keeping the pins")
+    parser.add_argument(
+        "names", nargs="*", default=list(SOURCES), help=f"which files (default: {' '.join(SOURCES)})"
+    )
+    parser.add_argument(
+        "--upgrade", action="store_true", help="take the newest versions instead of keeping the pins"
+    )
     options = parser.parse_args()
     for name in options.names:
         if name not in SOURCES:
             sys.exit(f"no requirements file is called '{name}'; choose from {', '.join(SOURCES)}.")
         pins = compile_pins(name, options.upgrade)
         if re.search(r"://|file:| @ |--index|--find-links", pins):
-            sys.exit(f"requirements/{name}.txt would name a place, not only versions; unset the custom index and retry.")
+            sys.exit(
+                f"requirements/{name}.txt would name a place, not only versions; unset the custom index and retry."
+            )
         source = " ".join(word for word in SOURCES[name] if not word.startswith("--"))
         (FOLDER / f"{name}.txt").write_text(HEADER.format(source=source) + pins)
         print(f"requirements/{name}.txt: {sum('==' in line for line in pins.splitlines())} pins")
