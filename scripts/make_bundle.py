@@ -1,9 +1,9 @@
 """Collects what an offline GPU machine lacks into one archive: `make bundle` here, one command there.
 
-The machine is expected to have Python and a JAX that sees its GPU (with NumPy, SciPy and safetensors) and no access to
-any package index. Everything else that training needs is taken at the pinned versions, for that machine's Python, and
-packed into `bundle/site.tar.gz`, which is unpacked into a folder and put on PYTHONPATH. Plots, reports and TensorBoard
-are made where the run folders are read, so matplotlib, Jinja2 and tensorboardX do not travel.
+The machine is expected to have Python and a JAX that sees its GPU (with NumPy, SciPy and safetensors) and to
+reach no package index. Everything else that training needs is taken at the pinned versions, for the Python of
+that machine, and packed into `bundle/site.tar.gz`, to be unpacked into a folder on PYTHONPATH. Plots, reports
+and TensorBoard are made where the run folders are read: matplotlib, Jinja2 and tensorboardX do not travel.
 """
 
 from __future__ import annotations
@@ -144,9 +144,7 @@ def main() -> None:
     names = sorted({*CARRIED, *(canonicalize_name(name) for name in options.also)} - set(PRESENT))
     unknown = [name for name in names if name not in versions]
     if unknown:
-        sys.exit(
-            f"{', '.join(unknown)}: no such pin in requirements/runtime.txt; choose from {', '.join(versions)}."
-        )
+        sys.exit(f"{', '.join(unknown)}: not in requirements/runtime.txt. Choose from {', '.join(versions)}.")
 
     site, archive = options.out / "site", options.out / "site.tar.gz"
     shutil.rmtree(options.out, ignore_errors=True)
@@ -167,7 +165,7 @@ def main() -> None:
     if packed > options.limit:
         archive.unlink()
         sys.exit(
-            f"the archive has {packed:.1f} MiB, above the limit of {options.limit:g}; raise --limit or carry less."
+            f"the archive has {packed:.1f} MiB, the limit is {options.limit:g}: raise --limit or carry less."
         )
     print(
         "There, in a copy of this checkout:\n"

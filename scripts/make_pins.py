@@ -1,7 +1,7 @@
 """Writes requirements/*.txt: the exact versions that `make` installs, for every supported Python at once.
 
-Run `python scripts/make_pins.py` after changing a dependency in pyproject.toml (existing pins are kept where they
-still fit), or with `--upgrade` to move everything to its newest version. It needs `uv` (`pip install uv`).
+Run `python scripts/make_pins.py` after changing a dependency in pyproject.toml (existing pins are kept where
+they still fit), or with `--upgrade` to move everything to its newest version. It needs `pip install uv`.
 The files name versions only: no index, no file host, so they work with any package mirror.
 """
 
@@ -19,17 +19,17 @@ FOLDER = ROOT / "requirements"
 PYPROJECT = "pyproject.toml"
 HEADER = "# Made by scripts/make_pins.py from {source}; do not edit.\n"
 
-# What each file is resolved from. Later files are held to the versions of `runtime`, so that all install together.
+# What each file is resolved from. Most are held to the versions of `runtime`, so that they install together.
 SOURCES = {
     "runtime": [PYPROJECT],
     "build": ["--group", f"{PYPROJECT}:build"],
     "dev": ["--group", f"{PYPROJECT}:dev"],
     "docs": ["--group", f"{PYPROJECT}:docs"],
-    "peers": ["requirements/peers.in"],
+    "peers": [PYPROJECT, "requirements/peers.in"],
 }
 HELD_TO_RUNTIME = {"build", "dev", "docs"}
-# The peers' own limits (no newer JAX, no newer pandas) decide there; Python 3.11 has a CPU build of the torch they need.
-PYTHON = {"peers": "3.11"}
+# scripts/make_peers.py chooses the torch (one installed, or a CPU build): it and its CUDA are not pinned.
+NOT_PINNED = re.compile(r"^(torch|triton|nvidia-[a-z0-9-]+|cuda-[a-z-]+)==.*\n", re.MULTILINE)
 
 
 def compile_pins(name: str, upgrade: bool) -> str:
@@ -44,7 +44,7 @@ def compile_pins(name: str, upgrade: bool) -> str:
         "--no-annotate",
         "--quiet",
     ]
-    arguments += ["--python-version", PYTHON.get(name, "3.11"), "--constraints", "requirements/exact.in"]
+    arguments += ["--python-version", "3.11", "--constraints", "requirements/exact.in"]
     if name in HELD_TO_RUNTIME:
         arguments += ["--constraints", "requirements/runtime.txt"]
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ def compile_pins(name: str, upgrade: bool) -> str:
         if current.exists() and not upgrade:
             output.write_text(current.read_text())  # uv keeps the versions that it finds in its output file
         subprocess.run([*arguments, "--output-file", str(output)], cwd=ROOT, check=True)
-        return output.read_text()
+        return NOT_PINNED.sub("", output.read_text())
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def main() -> None:
         pins = compile_pins(name, options.upgrade)
         if re.search(r"://|file:| @ |--index|--find-links", pins):
             sys.exit(
-                f"requirements/{name}.txt would name a place, not only versions; unset the custom index and retry."
+                f"requirements/{name}.txt would name a place, not only versions. Unset the custom index."
             )
         source = " ".join(word for word in SOURCES[name] if not word.startswith("--"))
         (FOLDER / f"{name}.txt").write_text(HEADER.format(source=source) + pins)

@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from inbounds import errors as errors
 
-# Where each public name lives; a module maps to itself. Keep it equal to the block above (a test compares them).
+# Where each public name lives; a module maps to itself. A test keeps this equal to the block above.
 _HOME = {
     "errors": "inbounds.errors",
 }
@@ -25,7 +25,9 @@ def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module 'inbounds' has no attribute '{name}'. Public names: {', '.join(__all__)}.")
+        raise AttributeError(
+            f"module 'inbounds' has no attribute '{name}'. Public names: {', '.join(__all__)}."
+        )
     module = importlib.import_module(home)
     value = module if home == f"inbounds.{name}" else getattr(module, name)
     globals()[name] = value
