@@ -1,0 +1,55 @@
+"""Installs a built wheel into a new virtual environment, outside the checkout, and uses it as a user would.
+
+`python scripts/try_wheel.py DIST` with the folder that holds the wheel. The dependencies are those of the
+interpreter that runs this; the package itself comes from the wheel alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+CHECK = """
+import importlib.resources, pathlib, sys
+import inbounds
+
+assert pathlib.Path(inbounds.__file__).is_relative_to(sys.prefix), inbounds.__file__
+assert importlib.resources.files("inbounds").joinpath("py.typed").is_file(), "the wheel lacks py.typed"
+for name in inbounds.__all__:
+    getattr(inbounds, name)
+print(f"inbounds {inbounds.__version__}: {len(inbounds.__all__)} public names work from the wheel")
+"""
+
+
+def main() -> None:
+    """Install the one wheel of the folder and run the check from an empty folder."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python scripts/try_wheel.py DIST (the folder that holds one wheel of inbounds)")
+    wheels = list(Path(sys.argv[1]).glob("inbounds-*.whl"))
+    if len(wheels) != 1:
+        sys.exit(f"expected one wheel of inbounds in {sys.argv[1]}, found {len(wheels)}: run `make wheel`.")
+    with tempfile.TemporaryDirectory() as folder:
+        venv = Path(folder, "venv")
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        python = str(venv / "bin" / "python")
+        install = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+        subprocess.run([python, *install, str(wheels[0].resolve())], check=True)
+        # A path file lends the dependencies. Path files in that folder are not read, so an editable install
+        # of this checkout stays out of sight.
+        site = subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout.strip()
+        Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([python, "-W", "error", "-c", CHECK], cwd=folder, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main()

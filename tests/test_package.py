@@ -1,0 +1,88 @@
+"""What the installed package promises: its public names, a light import, and a wheel that works anywhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import inbounds
+
+ROOT = Path(__file__).resolve().parent.parent
+WITHOUT_JAX = "import sys; sys.modules.update(dict.fromkeys(['jax', 'jaxlib', 'optax']))\n"
+
+
+def run_python(code: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def names_for_type_checkers() -> dict[str, str]:
+    """Return name -> module from the `if TYPE_CHECKING` block of the package."""
+    tree = ast.parse(Path(inbounds.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    names = {}
+    for statement in block.body:
+        assert isinstance(statement, ast.ImportFrom) and statement.module is not None
+        for alias in statement.names:
+            assert alias.asname == alias.name, f"write `{alias.name} as {alias.name}` to re-export it"
+            is_module = statement.module == "inbounds"
+            names[alias.name] = f"inbounds.{alias.name}" if is_module else statement.module
+    return names
+
+
+@pytest.mark.parametrize("name", inbounds.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    assert getattr(inbounds, name) is not None
+
+
+def test_type_checkers_and_the_interpreter_see_the_same_names() -> None:
+    assert names_for_type_checkers() == inbounds._HOME
+    assert sorted(inbounds.__all__) == sorted(["__version__", *inbounds._HOME])
+
+
+def test_every_public_name_is_documented() -> None:
+    for name, home in inbounds._HOME.items():
+        value = getattr(inbounds, name)
+        documented = value if callable(value) or home.endswith(f".{name}") else type(value)
+        assert documented.__doc__, f"{name} of {home} has no docstring"
+
+
+def test_an_unknown_name_is_an_attribute_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'Boxx'.*errors"):
+        inbounds.Boxx  # noqa: B018
+
+
+def test_the_public_names_are_listed_before_they_are_imported() -> None:
+    listed = run_python("import inbounds; print(set(inbounds.__all__) <= set(dir(inbounds)))")
+    assert listed.stdout.strip() == "True", listed.stderr
+
+
+def test_importing_the_package_imports_no_numerical_library() -> None:
+    code = "import sys, inbounds; print(*sorted({'jax', 'numpy', 'gymnasium', 'mujoco'} & set(sys.modules)))"
+    imported = run_python(code)
+    assert imported.returncode == 0, imported.stderr
+    assert imported.stdout.split() == []
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert importlib.metadata.version("inbounds") == inbounds.__version__
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_wheel_installs_and_works_outside_the_checkout(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+    subprocess.run([*build, "--wheel-dir", tmp_path, "."], cwd=ROOT, check=True)
+    tried = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "try_wheel.py", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert tried.returncode == 0, tried.stdout + tried.stderr
