@@ -1,4 +1,4 @@
-"""Where should the bikes of a sharing system stand before the next epoch: three zones and five zones, compiled."""
+"""Where the bikes of a sharing system should stand before the next epoch: three or five zones, compiled."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def allocation_slice(zones: int) -> slice:
 def nearest_integer_allocation(x: jax.Array, total: int, low: int, high: int) -> jax.Array:
     """Return the whole numbers n in [low, high] with sum `total` that minimise sum (n_i - x_i)^2.
 
-    Let y = clip(x - tau, low, high) with sum y = total. A bike added to n_i costs 2 (n_i - x_i) + 1 more. Every bike
-    up to floor(y_i) costs at most -2 tau - 1 and every further one costs more, so the greedy choice, which is exact
-    for a separable convex cost under one sum, takes all floors first; fewer bikes remain than zones have a fraction,
-    and they go to the cheapest zones, at most one each. Equal costs go to the zone with the smaller index.
-    Works on the last axis, batched over the others.
+    Let y = clip(x - tau, low, high) with sum y = total. A bike added to n_i costs 2 (n_i - x_i) + 1 more.
+    Every bike up to floor(y_i) costs at most -2 tau - 1 and every further one costs more, so the greedy
+    choice, which is exact for a separable convex cost under one sum, takes all floors first. What remains is
+    less than one bike per zone with a fraction and goes to the cheapest zones, one each; among equals to the
+    smaller index. Works on the last axis, batched over the others.
     """
     zones = x.shape[-1]
     if not zones * low <= total <= zones * high:
@@ -104,7 +104,7 @@ def nearest_integer_allocation(x: jax.Array, total: int, low: int, high: int) ->
 
 
 def _shift_to_total(x: jax.Array, total: int, low: int, high: int) -> jax.Array:
-    """Return tau with sum clip(x - tau, low, high) = total: a piecewise linear function with 2n known kinks."""
+    """Return tau with sum clip(x - tau, low, high) = total; the sum is piecewise linear with 2n kinks."""
     kinks = jnp.concatenate([x - high, x - low], axis=-1)
     sums = jnp.sum(jnp.clip(x[..., None, :] - kinks[..., :, None], low, high), axis=-1)
     is_above, is_below = sums >= total, sums <= total
@@ -119,19 +119,20 @@ def _shift_to_total(x: jax.Array, total: int, low: int, high: int) -> jax.Array:
 def trips_served(allocation: jax.Array, demand: jax.Array) -> jax.Array:
     """Return the trips between zones that `allocation` can serve of `demand` (both whole numbers).
 
-    A zone with enough bikes serves every trip. One with fewer shares its bikes in proportion to the demand, each share
-    rounded to the nearest whole number (halves to the even one); the last destination that got a bike takes what
-    rounding left or gave too much. Where every share rounds to zero, the destination in highest demand gets the bikes,
-    so that none is lost.
+    A zone with enough bikes serves every trip. One with fewer shares its bikes in proportion to the demand,
+    each share rounded to the nearest whole number (halves to the even one); the last destination that got a
+    bike takes what rounding left, or gives back what it gave too much. Where every share rounds to zero, the
+    destination in highest demand gets the bikes, so that none vanishes.
     """
     zones = demand.shape[-1]
     outflow = jnp.sum(demand, axis=-1, keepdims=True)
     bikes = allocation[..., None]
-    # round(p/q) = floor((2p + q) / 2q); the quotient of whole numbers is at least 1/2q below the next whole number,
-    # so adding half a unit to the numerator keeps the floor exact in float32 on every device.
-    numerator = 2 * bikes * demand + outflow
-    rounded = jnp.floor((numerator + 0.5).astype(jnp.float32) / (2 * outflow).astype(jnp.float32)).astype(jnp.int32)
-    is_odd_half = (numerator == 2 * outflow * rounded) & (rounded % 2 == 1)
+    # round(p/q) = floor((2p + q) / 2q). A quotient of whole numbers that is below a whole number is so by at
+    # least 1/2q: with half a unit more in the numerator the floor is exact in float32 on every device.
+    numerator, denominator = 2 * bikes * demand + outflow, 2 * outflow
+    quotient = (numerator.astype(jnp.float32) + 0.5) / denominator.astype(jnp.float32)
+    rounded = jnp.floor(quotient).astype(jnp.int32)
+    is_odd_half = (numerator == denominator * rounded) & (rounded % 2 == 1)
     rounded = rounded - is_odd_half
     index = jnp.arange(zones, dtype=jnp.int32)
     last = jnp.max(jnp.where(rounded > 0, index, -1), axis=-1, keepdims=True)
@@ -184,14 +185,16 @@ class BikeSharingState(NamedTuple):
 class BikeSharing:
     """A fleet of N bikes in n zones with room for c bikes each.
 
-    An action x asks for an allocation in bikes; the nearest whole numbers n(x) with sum N are put in place at once.
-    Then riders ask for F_ij trips, i.i.d. uniform on {5, ..., 24} for i != j; zone i serves min(n_i, sum_j F_ij) of
-    them, all bikes arrive within the epoch, and what exceeds c is parked in the nearest zones with room.
+    An action x asks for an allocation in bikes; the nearest whole numbers n(x) with sum N are put in place at
+    once. Then riders ask for F_ij trips, i.i.d. uniform on {5, ..., 24} for i != j; zone i serves
+    min(n_i, sum_j F_ij) of them, all bikes arrive within the epoch, and what exceeds c is parked in the
+    nearest zones with room.
 
         reward = -(lost trips + bikes parked elsewhere + 2 * bikes moved)
 
-    The observation is [demand of the last epoch by zone, allocation, epoch], 2n + 1 numbers. The demand of a whole
-    episode follows from the key given to `reset`: two policies that start from the same key face the same riders.
+    The observation is [demand of the last epoch by zone, allocation, epoch], 2n + 1 numbers. The demand of a
+    whole episode follows from the key given to `reset`: two policies that start from the same key face the
+    same riders.
     """
 
     def __init__(self, system: BikeSharingSystem, horizon: int = HORIZON) -> None:
@@ -204,10 +207,11 @@ class BikeSharing:
 
     def reset(self, key: jax.Array) -> tuple[BikeSharingState, jax.Array]:
         """Return an equal share of bikes in every zone, and the key of an episode's demand."""
-        zones, bikes = self.system.zones, self.system.bikes
-        zeros = jnp.zeros(zones, jnp.int32)
+        system = self.system
+        equal = jnp.full(system.zones, system.bikes / system.zones)
+        zeros = jnp.zeros(system.zones, jnp.int32)
         state = BikeSharingState(
-            allocation=nearest_integer_allocation(jnp.full(zones, bikes / zones), bikes, 0, self.system.capacity),
+            allocation=nearest_integer_allocation(equal, system.bikes, system.least, system.capacity),
             epoch=jnp.zeros((), jnp.int32),
             demand_key=jax.random.bits(key, (2,), jnp.uint32),
             demand=zeros,
@@ -218,14 +222,14 @@ class BikeSharing:
         return state, self._observe(state)
 
     def step(self, state: BikeSharingState, action: jax.Array, key: jax.Array) -> CompiledStep:
-        """Move the bikes, serve one epoch; `key` is not used, for the demand follows from the episode's own key."""
+        """Move the bikes and serve an epoch; `key` is not used: demand follows from the episode's own key."""
         del key
         system = self.system
         allocation = nearest_integer_allocation(action, system.bikes, system.least, system.capacity)
         demand = self.demand(state.demand_key, state.epoch)
         trips = trips_served(allocation, demand)
-        departed = jnp.sum(trips, axis=1, dtype=jnp.int32)
-        parking = park(allocation - departed + jnp.sum(trips, axis=0, dtype=jnp.int32), system.capacity, self._nearest)
+        departed, arrived = jnp.sum(trips, axis=1, dtype=jnp.int32), jnp.sum(trips, axis=0, dtype=jnp.int32)
+        parking = park(allocation - departed + arrived, system.capacity, self._nearest)
         outflow = jnp.sum(demand, axis=1, dtype=jnp.int32)
         after = BikeSharingState(
             allocation=parking.allocation,
@@ -259,7 +263,7 @@ class BikeSharing:
 
 
 def epoch_reward(state: BikeSharingState) -> jax.Array:
-    """Return the reward of the epoch that ended in `state`: minus lost trips, overflow and the cost of moving."""
+    """Return the reward of the epoch that ended in `state`: minus lost trips, overflow and moving costs."""
     moved = jnp.sum(jnp.abs(state.moved), axis=-1)
     cost = jnp.sum(state.lost, axis=-1) + state.overflow + COST_PER_MOVED_BIKE * moved // 2
     return -cost.astype(jnp.float32)

@@ -1,0 +1,118 @@
+"""How pictures of tasks are made: figures without a screen, one palette, and the gauge of a constraint."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+# Okabe and Ito's colours: distinct for every kind of colour vision, and on grey paper by their lightness.
+BLUE, SKY, GREEN, ORANGE, PURPLE = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7"
+INK, MUTED, FAINT, PAPER = "#1B1F24", "#5B6570", "#D9DEE3", "#FFFFFF"
+RED = "#C1121F"
+"""Used for one thing only: a constraint that is exceeded."""
+
+LIMIT_AT = 0.8
+"""Where on the gauge's bar the limit stands; what lies beyond it shows an excess of up to a quarter."""
+
+
+def new_figure(width: int, height: int) -> Figure:
+    """Return an empty figure of that many pixels which belongs to no window and to no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width / 100, height / 100), dpi=100, facecolor=PAPER)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def pixels(figure: Figure) -> NDArray[np.uint8]:
+    """Return the picture of a figure made by `new_figure`, (height, width, 4) with its transparency."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = figure.canvas
+    if not isinstance(canvas, FigureCanvasAgg):
+        raise InvalidInputError(f"the figure has a {type(canvas).__name__}; make it with new_figure.")
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.array(canvas.buffer_rgba(), dtype=np.uint8)  # type: ignore[no-untyped-call]
+
+
+def draw_gauge(image: NDArray[np.uint8], use: float, label: str) -> NDArray[np.uint8]:
+    """Return a copy of an rgb image with a bar in its lower left corner: how much of a constraint is used.
+
+    `use` is 0 where nothing is used and 1 at the limit; above 1 the bar turns red and crosses the limit's
+    mark.
+    """
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise InvalidInputError(
+            f"the image is {image.dtype} of shape {image.shape}; give uint8 of shape (height, width, 3)."
+        )
+    if math.isnan(use) or use < 0:
+        raise InvalidInputError(
+            f"the use of a constraint is {use}; give a share of at least 0, with 1 at the limit."
+        )
+    height, width = image.shape[:2]
+    panel_height = min(height, max(34, round(height / 10)))
+    panel_width = min(width, 6 * panel_height)
+    margin = min(panel_height // 5, height - panel_height, width - panel_width)
+    panel = _gauge_panel(panel_width, panel_height, use, label)
+    top, left = height - margin - panel_height, margin
+    drawn = image.copy()
+    below = drawn[top : top + panel_height, left : left + panel_width].astype(np.float32)
+    opacity = panel[..., 3:].astype(np.float32) / 255
+    mixed = panel[..., :3] * opacity + below * (1 - opacity)
+    drawn[top : top + panel_height, left : left + panel_width] = np.rint(mixed).astype(np.uint8)
+    return drawn
+
+
+def _gauge_panel(width: int, height: int, use: float, label: str) -> NDArray[np.uint8]:
+    from matplotlib.patches import FancyBboxPatch, Rectangle
+
+    figure = new_figure(width, height)
+    figure.patch.set_alpha(0)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set(xlim=(0, width), ylim=(0, height))
+    inset = 0.14 * height
+    size = 0.24 * height
+    is_exceeded = use > 1
+    colour = RED if is_exceeded else BLUE
+    axes.add_patch(
+        FancyBboxPatch(
+            (1, 1), width - 2, height - 2, boxstyle=f"round,pad=0,rounding_size={0.18 * height}",
+            facecolor=PAPER, edgecolor=FAINT, alpha=0.9, linewidth=1,
+        )
+    )  # fmt: skip
+    room = width - 2 * inset
+    bar_bottom, bar_height = inset, 0.26 * height
+    axes.add_patch(Rectangle((inset, bar_bottom), room, bar_height, facecolor=FAINT, linewidth=0))
+    length = room * min(use * LIMIT_AT, 1.0)
+    axes.add_patch(Rectangle((inset, bar_bottom), length, bar_height, facecolor=colour, linewidth=0))
+    limit = inset + room * LIMIT_AT
+    ends = [bar_bottom - 0.05 * height, bar_bottom + bar_height + 0.05 * height]
+    axes.plot([limit, limit], ends, color=INK, linewidth=max(1.5, 0.04 * height))
+    share = "> 999 %" if use > 9.99 else f"{100 * use:.0f} %"
+    text_height = 0.70 * height
+    points = size * 72 / 100 * 1.35
+    number = axes.text(
+        width - inset, text_height, share, ha="right", va="center", fontsize=points, weight="bold",
+        color=colour if is_exceeded else INK,
+    )  # fmt: skip
+    words = axes.text(inset, text_height, label, ha="left", va="center", fontsize=points, color=INK)
+    _shrink_to(words, room - number.get_window_extent().width - inset)
+    return pixels(figure)
+
+
+def _shrink_to(text: Text, room: float) -> None:
+    """Make a text smaller where it is wider than `room` pixels."""
+    width = text.get_window_extent().width
+    if width > room:
+        text.set_fontsize(max(1.0, float(text.get_fontsize()) * room / width))
