@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import gymnasium
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import (
-    CheckpointError,
-    ConfigurationError,
-    InfeasibleActionError,
-    InvalidInputError,
-    SimulationError,
-)
+from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, SimulationError
 from inbounds.tasks.compiled import CompiledEnvironment, CompiledStep
+from inbounds.tasks.guard import ActionGuard, Guard
 from inbounds.tasks.vector import Step
+
+if TYPE_CHECKING:
+    from inbounds.constraints import Constraint
 
 Draw = Callable[[Any, NDArray[np.float64]], NDArray[np.uint8]]
 """From one environment's state and its last action to a picture (height, width, 3)."""
@@ -99,42 +97,6 @@ def refuse_broken(environment: CompiledEnvironment, step: CompiledStep, task_nam
         )
 
 
-def refuse_infeasible(
-    constraint: Any,
-    observations: NDArray[np.float64],
-    actions: Any,
-    *,
-    task_name: str,
-    previous_action: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return the actions of a batch in float64, or raise naming the first one that may not pass."""
-    try:
-        checked = np.asarray(actions, dtype=np.float64)
-    except (TypeError, ValueError) as problem:
-        raise InvalidInputError(
-            f"{task_name}: the actions are not numbers ({problem}); give an array {previous_action.shape}."
-        ) from problem
-    if checked.shape != previous_action.shape:
-        raise InvalidInputError(
-            f"{task_name}: actions of shape {checked.shape}, expected {previous_action.shape}; "
-            "give one row per environment."
-        )
-    if not np.isfinite(checked).all():
-        row, column = np.argwhere(~np.isfinite(checked))[0]
-        raise InvalidInputError(
-            f"{task_name}: action {row} is {checked[row, column]} at entry {column}; give finite numbers."
-        )
-    excess = np.asarray(constraint.violation(observations, checked, previous_action=previous_action))
-    if (excess > 0.0).any():
-        row = int(np.argmax(excess))
-        reason = constraint.explain(observations[row], checked[row], previous_action=previous_action[row])
-        raise InfeasibleActionError(
-            f"{task_name}: action {row} leaves its constraint by {excess[row]:.3g}: {reason}. "
-            "No environment moved; project the action or sample it inside the constraint."
-        )
-    return checked
-
-
 class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]):
     """One compiled environment behind Gymnasium's interface, still without its guard (see `guarded`)."""
 
@@ -185,7 +147,7 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]
         """Advance by one decision."""
         if self._stream is None:
             raise InvalidInputError(f"{self._task_name}: step came before reset; call reset(seed=...) first.")
-        step = advance(self._environment, self._stream, np.asarray(action, dtype=np.float32)[None])
+        step = advance(self._environment, self._stream, jax.numpy.asarray(action, dtype=np.float32)[None])
         refuse_broken(self._environment, step, self._task_name)
         self._stream = step.state
         self._last_action = np.asarray(action, dtype=np.float64)
@@ -208,7 +170,7 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]
 
 def guarded(
     environment: CompiledEnvironment,
-    constraint: Any,
+    constraint: Constraint,
     *,
     action_low: NDArray[np.float32],
     action_high: NDArray[np.float32],
@@ -217,8 +179,6 @@ def guarded(
     render_mode: str | None = None,
 ) -> gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]:
     """Return one compiled environment as a Gymnasium environment with the guard at its door."""
-    from inbounds.tasks.guard import Guard
-
     bare = CompiledGymnasium(
         environment,
         action_low=action_low,
@@ -234,7 +194,7 @@ class CompiledBatch:
     """A batch of one compiled environment on the host, with the guard inside and same-step autoreset."""
 
     def __init__(
-        self, environment: CompiledEnvironment, constraint: Any, count: int, *, task_name: str
+        self, environment: CompiledEnvironment, constraint: Constraint, count: int, *, task_name: str
     ) -> None:
         """Hold `count` copies of `environment`; nothing runs before `reset`."""
         if count < 1:
@@ -243,7 +203,9 @@ class CompiledBatch:
             )
         self.count = count
         self._environment = environment
-        self._constraint = constraint
+        self.guard = ActionGuard(
+            constraint, environment.action_size, task_name=task_name, executed_as=np.float32
+        )
         self._task_name = task_name
         self._stream: Stream | None = None
         self._observation = np.zeros((count, environment.observation_size))
@@ -264,22 +226,16 @@ class CompiledBatch:
         """Apply one feasible action to each environment."""
         if self._stream is None:
             raise InvalidInputError(f"{self._task_name}: step came before reset; call reset(seeds) first.")
-        checked = refuse_infeasible(
-            self._constraint,
-            self._observation,
-            actions,
-            task_name=self._task_name,
-            previous_action=self._previous_action,
-        )
-        step = advance(self._environment, self._stream, checked.astype(np.float32))
+        executed = self.guard.admit(self._observation, actions, self._previous_action)
+        step = advance(self._environment, self._stream, jax.numpy.asarray(executed))
         refuse_broken(self._environment, step, self._task_name)
         final = np.array(step.observation, dtype=np.float64)
         terminated, truncated = np.array(step.terminated), np.array(step.truncated)
         ended = terminated | truncated
         self._stream, following = step.state, final
-        self._previous_action = np.where(ended[:, None], 0.0, checked)
+        self._previous_action = np.where(ended[:, None], 0.0, executed.astype(np.float64))
         if ended.any():
-            self._stream, first = renew(self._environment, self._stream, ended)
+            self._stream, first = renew(self._environment, self._stream, jax.numpy.asarray(ended))
             following = np.where(ended[:, None], np.asarray(first, dtype=np.float64), final)
         self._observation = following
         return Step(following.copy(), final, np.array(step.reward, dtype=np.float64), terminated, truncated)
