@@ -1,0 +1,163 @@
+"""Which array library a value belongs to, and whether it is fit to be judged: shapes, types and finite numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inbounds.errors import InvalidInputError
+
+Array = Any
+"""An array of numpy, JAX, torch or any other array-API library."""
+
+
+def is_jax(array: object) -> bool:
+    """Tell whether an array is JAX's (traced ones included) without importing JAX."""
+    return type(array).__module__.split(".", 1)[0] in ("jax", "jaxlib")
+
+
+def is_traced(array: Array) -> bool:
+    """Tell whether a JAX array has no values yet, so that nothing about them can be checked."""
+    if isinstance(array, np.ndarray) or not is_jax(array):
+        return False
+    import jax
+
+    return isinstance(array, jax.core.Tracer)
+
+
+def is_array(value: object) -> bool:
+    """Tell whether a value already belongs to an array library."""
+    if isinstance(value, np.ndarray):
+        return True
+    return is_jax(value) or hasattr(value, "__array_namespace__") or type(value).__module__ == "torch"
+
+
+def namespace_of(array: Array) -> Any:
+    """Return the array-API functions that act on `array`; numpy first, since the deployed policy asks often."""
+    if isinstance(array, np.ndarray | np.generic):
+        return np
+    if is_jax(array):
+        import jax.numpy as jnp
+
+        return jnp
+    from array_api_compat import array_namespace
+
+    return array_namespace(array)
+
+
+def working_dtype(xp: Any) -> Any:
+    """Return the type to compute in: float64 where the library has it, JAX's own default there."""
+    if xp is np or not xp.__name__.startswith("jax"):
+        return xp.float64
+    import jax
+
+    return jax.dtypes.canonicalize_dtype(np.float64)
+
+
+def is_single_precision(xp: Any, dtype: Any) -> bool:
+    """Tell whether computing happens in float32, whose rounding and underflow the margins must cover."""
+    return xp is not np and bool(dtype == xp.float32)
+
+
+def as_array(name: str, value: Any) -> Array:
+    """Accept real arrays of any library as they are and turn plain numbers and lists into float64 numpy arrays."""
+    if is_array(value):
+        array = value
+        xp = namespace_of(array)
+        is_real = (
+            array.dtype.kind in "fiu" if xp is np else xp.isdtype(array.dtype, ("real floating", "integral"))
+        )
+        if not is_real:
+            raise InvalidInputError(
+                f"the {name} has type {array.dtype}, but real numbers are expected. Convert it to float32 or float64."
+            )
+    else:
+        try:
+            array = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"the {name} is {value!r}, which is not an array of numbers. Pass a list or an array of floats."
+            ) from error
+    if array.ndim == 0:
+        raise InvalidInputError(
+            f"the {name} is a single number, but a vector with one entry per dimension is expected. "
+            f"Wrap it in a list."
+        )
+    return array
+
+
+def require_finite(name: str, array: Array) -> None:
+    """Refuse NaN and infinities wherever the values are known; a traced array is judged by comparison instead."""
+    if isinstance(array, np.ndarray):
+        is_finite = bool(np.logical_and.reduce(np.isfinite(array), axis=None))
+    elif is_traced(array):
+        return
+    else:
+        xp = namespace_of(array)
+        is_finite = bool(xp.all(xp.isfinite(array)))
+    if not is_finite:
+        raise InvalidInputError(
+            f"the {name} holds a value that is not finite, so it can be neither judged nor executed: {array}. "
+            f"Look for a diverged policy or a broken sensor, and pass finite numbers."
+        )
+
+
+def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
+    """Bring an array to a library and number type, keeping gradients where the library stays the same."""
+    if isinstance(array, np.ndarray):
+        if xp is np:
+            return array if array.dtype == dtype else array.astype(dtype)
+        return (
+            xp.asarray(array, dtype=dtype)
+            if device is None
+            else xp.asarray(array, dtype=dtype, device=device)
+        )
+    if namespace_of(array) is xp:
+        return array if array.dtype == dtype else xp.astype(array, dtype)
+    return convert(np.asarray(array), xp, dtype, device)
+
+
+def dot(xp: Any, left: Array, right: Array) -> Array:
+    """Return sum_j left_j right_j over the last axis.
+
+    On an accelerator a matrix product of float32 numbers may be computed with a 10-bit mantissa, which would break
+    the promise of `contains`; products and a sum are exact to rounding everywhere.
+    """
+    if xp is np:
+        return np.vecdot(left, right)
+    return xp.sum(left * right, axis=-1)
+
+
+def total(xp: Any, values: Array) -> Array:
+    """Return the sum along the last axis."""
+    return np.add.reduce(values, axis=-1) if xp is np else xp.sum(values, axis=-1)
+
+
+def least(xp: Any, values: Array) -> Array:
+    """Return the smallest entry along the last axis."""
+    return np.minimum.reduce(values, axis=-1) if xp is np else xp.min(values, axis=-1)
+
+
+def largest(xp: Any, values: Array) -> Array:
+    """Return the largest entry along the last axis."""
+    return np.maximum.reduce(values, axis=-1) if xp is np else xp.max(values, axis=-1)
+
+
+def all_true(xp: Any, values: Array) -> Array:
+    """Tell whether every entry along the last axis is true."""
+    return np.logical_and.reduce(values, axis=-1) if xp is np else xp.all(values, axis=-1)
+
+
+def clip(xp: Any, values: Array, low: Array, high: Array) -> Array:
+    """Clip entry by entry; where the bounds cross, the upper one wins."""
+    return xp.minimum(xp.maximum(values, low), high)
+
+
+def stack_rows(xp: Any, parts: list[Array]) -> Array:
+    """Join rows along the last axis, whatever leading axes each part has."""
+    leading = {tuple(part.shape[:-1]) for part in parts}
+    if len(leading) > 1:
+        common = np.broadcast_shapes(*leading)
+        parts = [xp.broadcast_to(part, (*common, part.shape[-1])) for part in parts]
+    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)

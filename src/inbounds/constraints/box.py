@@ -1,0 +1,152 @@
+"""Boxes: a lower and an upper limit for every entry of the action."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inbounds.constraints.arrays import Array, all_true, clip, least, stack_rows
+from inbounds.constraints.constraint import RELATIVE_MARGIN, Constraint, Parameter, Situation
+from inbounds.constraints.parameters import entry, length, parameter, show
+from inbounds.constraints.references import Reference
+from inbounds.errors import EmptySetError
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class Bounds(NamedTuple):
+    """The lower and upper limits of a box, as arrays that broadcast with actions."""
+
+    low: Array
+    high: Array
+
+
+class Box(Constraint):
+    """Actions with `low_i <= a_i <= high_i`; single numbers hold for every entry, infinite ones for none.
+
+    `contains` needs no margin here: it compares exactly with bounds that were rounded inward to float32, so that
+    a saturated tanh is accepted. Only bounds that are read from an observation, which may itself have been rounded,
+    keep the margin of the other sets.
+    """
+
+    def __init__(self, low: Parameter, high: Parameter) -> None:
+        """Store the bounds as given, and constant ones also rounded inward to float32."""
+        self.low = parameter("Box", "low", low, 1, is_finite=False)
+        self.high = parameter("Box", "high", high, 1, is_finite=False)
+        self._size = length("Box", low=self.low, high=self.high)
+        self._inner_low = None if isinstance(self.low, Reference) else round_inward(self.low, towards=np.inf)
+        self._inner_high = (
+            None if isinstance(self.high, Reference) else round_inward(self.high, towards=-np.inf)
+        )
+        if self._inner_low is not None and self._inner_high is not None:
+            crossed = np.flatnonzero(np.atleast_1d(self._inner_low > self._inner_high))
+            if crossed.size:
+                width = float(np.min(self.high - self.low))
+                raise EmptySetError(
+                    f"Box: no action satisfies {self.formula()}; entries {crossed.tolist()} leave no float32 number "
+                    f"between low and high (the narrowest width is {width:.3g}). Swap or widen them."
+                )
+
+    def bounds(self, at: Situation) -> Bounds:
+        """Return the bounds as they were given."""
+        return Bounds(at.value(self.low), at.value(self.high))
+
+    def inner_bounds(self, at: Situation, margins: float = 1.0) -> Bounds:
+        """Return the bounds that `contains` compares with; `margins` counts for bounds read from observations."""
+        if self._inner_low is None:
+            low = at.value(self.low) + (margins * RELATIVE_MARGIN) * at.magnitude(self.low)
+        else:
+            low = at.value(self._inner_low)
+        if self._inner_high is None:
+            high = at.value(self.high) - (margins * RELATIVE_MARGIN) * at.magnitude(self.high)
+        else:
+            high = at.value(self._inner_high)
+        return Bounds(low, high)
+
+    def excess(self, at: Situation, action: Array) -> Array:
+        """Return low - a and a - high, entry by entry."""
+        return box_excess(at.xp, self.bounds(at), action)
+
+    def tightened_excess(self, at: Situation, action: Array) -> Array:
+        """Return the excess over the bounds that `contains` compares with."""
+        return box_excess(at.xp, self.inner_bounds(at), action)
+
+    def accepts(self, at: Situation, action: Array) -> Array:
+        """Compare every entry with both bounds."""
+        low, high = self.inner_bounds(at)
+        return all_true(at.xp, (action >= low) & (action <= high))
+
+    def nearest(self, at: Situation, action: Array) -> Array:
+        """Clip every entry."""
+        return clip(at.xp, action, *self.inner_bounds(at, at.slack))
+
+    def within_exact_bounds(self, at: Situation, action: Array) -> Array:
+        """Clip every entry to the bounds that `contains` compares with."""
+        return clip(at.xp, action, *self.inner_bounds(at))
+
+    def interior(self, at: Situation, dimension: int) -> Array:
+        """Return the centre; where a bound is infinite, one unit from the other bound or zero."""
+        return box_centre(at.xp, spread(at.xp, self.inner_bounds(at), dimension))
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Return the smallest ratio of room to speed over the entries."""
+        return box_reach(at.xp, self.inner_bounds(at), point, direction)
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the lower and then the upper limits."""
+        return [f"a[{i}] >= {entry(self.low, i)}" for i in range(dimension)] + [
+            f"a[{i}] <= {entry(self.high, i)}" for i in range(dimension)
+        ]
+
+    def formula(self) -> str:
+        """Write the limits."""
+        return f"{show(self.low)} <= a_i <= {show(self.high)}"
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the bounds as they were given."""
+        return {"low": self.low, "high": self.high}
+
+    def size(self) -> int | None:
+        """Return the length of the bounds where they are vectors."""
+        return self._size
+
+
+def round_inward(bound: FloatArray, towards: float) -> FloatArray:
+    """Round to the nearest float32 that is not outside the bound; `towards` is the infinity that lies inside."""
+    with np.errstate(over="ignore"):
+        rounded = bound.astype(np.float32)
+    is_outside = rounded < bound if towards > 0 else rounded > bound
+    inner = np.where(is_outside, np.nextafter(rounded, np.float32(towards)), rounded).astype(np.float64)
+    inner.flags.writeable = False
+    return inner
+
+
+def box_excess(xp: Any, bounds: Bounds, action: Array) -> Array:
+    """Return low - a and a - high along the last axis."""
+    return stack_rows(xp, [bounds.low - action, action - bounds.high])
+
+
+def spread(xp: Any, bounds: Bounds, dimension: int) -> Bounds:
+    """Give both bounds one entry per dimension and the same leading axes."""
+    shape = (*np.broadcast_shapes(bounds.low.shape[:-1], bounds.high.shape[:-1]), dimension)
+    return Bounds(xp.broadcast_to(bounds.low, shape), xp.broadcast_to(bounds.high, shape))
+
+
+def box_centre(xp: Any, bounds: Bounds) -> Array:
+    """Return the middle of a box, one unit inside where one side is infinite, and 0 where both are."""
+    low, high = bounds
+    zero = xp.zeros_like(low)
+    has_low, has_high = xp.isfinite(low), xp.isfinite(high)
+    near_low, near_high = xp.where(has_low, low, zero), xp.where(has_high, high, zero)
+    one_sided = xp.where(has_low, near_low + 1.0, xp.where(has_high, near_high - 1.0, zero))
+    return xp.where(has_low & has_high, 0.5 * near_low + 0.5 * near_high, one_sided)
+
+
+def box_reach(xp: Any, bounds: Bounds, point: Array, direction: Array) -> Array:
+    """Return how far one can go from a point inside a box before the first side is met."""
+    is_moving = direction != 0
+    speed = xp.where(is_moving, direction, xp.ones_like(direction))
+    room = xp.where(direction > 0, bounds.high - point, bounds.low - point) / speed
+    steps = xp.where(is_moving, room, xp.full_like(room, float("inf")))
+    return xp.maximum(least(xp, steps), xp.zeros_like(steps[..., 0]))

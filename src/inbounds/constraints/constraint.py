@@ -1,0 +1,398 @@
+"""What every constraint answers: is an action allowed, by how much not, and what is the nearest one that is."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inbounds.constraints.arrays import (
+    Array,
+    all_true,
+    as_array,
+    convert,
+    is_jax,
+    is_single_precision,
+    is_traced,
+    largest,
+    namespace_of,
+    require_finite,
+    working_dtype,
+)
+from inbounds.constraints.references import Reference
+from inbounds.errors import EmptySetError, InvalidInputError
+
+Parameter = Any
+"""A number, an array, or a `Reference` to entries of the observation."""
+
+RELATIVE_MARGIN = 1e-6
+"""How far inside its bound an action must lie, relative to the row, for `contains` to accept it."""
+
+
+def relative_margin(dimension: int) -> float:
+    """Return the margin that covers the rounding of a float32 sum over `dimension` terms.
+
+    Up to eight entries this is 1e-6; a longer sum rounds more, and float32 acceptance must still imply
+    feasibility in float64.
+    """
+    return max(RELATIVE_MARGIN, dimension * 1.2e-7)
+
+
+class Situation(NamedTuple):
+    """Where a constraint is asked: the array library, its number type, and what parameters are read from."""
+
+    xp: Any
+    dtype: Any
+    observation: Array | None
+    previous_action: Array | None
+    device: Any = None
+
+    def value(self, parameter: Parameter, axes: int = 1) -> Array:
+        """Return a parameter as an array whose last `axes` axes are its own (0: a number, 1: a vector).
+
+        Axes before them belong to the batch of observations. A number asked for as a vector gets one entry.
+        """
+        if isinstance(parameter, Reference):
+            return _with_axes(parameter.read(self.source_of(parameter)), parameter, axes)
+        array = parameter if self.xp is np else convert(parameter, self.xp, self.dtype, self.device)
+        return array[(None,) * (axes - array.ndim)] if array.ndim < axes else array
+
+    def magnitude(self, parameter: Parameter, axes: int = 1) -> Array:
+        """Return what the rounding of a parameter is relative to: |p|, or |scale * entry| + |offset| where it is read.
+
+        The two differ where an offset cancels what was read; float32 observations make such a difference uncertain.
+        """
+        if not isinstance(parameter, Reference) or parameter.offset == 0.0:
+            return self.xp.abs(self.value(parameter, axes))
+        read = parameter.read_unscaled(self.source_of(parameter))
+        return self.xp.abs(_with_axes(read, parameter, axes)) * abs(parameter.scale) + abs(parameter.offset)
+
+    @property
+    def is_single_precision(self) -> bool:
+        """Tell whether rounding to float32 happens in every step, as on JAX's default."""
+        return is_single_precision(self.xp, self.dtype)
+
+    @property
+    def slack(self) -> float:
+        """How many margins inside the bound a projection aims, so that rounding its result leaves it accepted."""
+        return 1.6 if self.is_single_precision else 1.15
+
+    def source_of(self, parameter: Reference) -> Array | None:
+        """Return the array that a reference reads from."""
+        return self.observation if parameter.source == "observation" else self.previous_action
+
+
+class Question(NamedTuple):
+    """A checked question: the situation, the action to compute with, and the action as it came."""
+
+    at: Situation
+    action: Array
+    original: Array
+
+
+class Constraint(abc.ABC):
+    """A set C(s) of allowed actions, in the units that `env.step` receives.
+
+    An action is feasible when `violation <= 0` in float64, with no tolerance. `contains` is a little stricter, so
+    that what it accepts in float32 is feasible in float64; `project` returns what `contains` accepts.
+
+    A subclass states its rows g_i(s, a) <= 0, convex in a, and the geometry that follows from them. Inside, arrays
+    have any leading axes and are of the situation's library and type.
+    """
+
+    # What a kind of set provides ------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def excess(self, at: Situation, action: Array) -> Array:
+        """Return g_i(s, a) of every row along the last axis; a row is satisfied where it is <= 0."""
+
+    @abc.abstractmethod
+    def tightened_excess(self, at: Situation, action: Array) -> Array:
+        """Return `excess` plus the margin of `contains`, row by row."""
+
+    @abc.abstractmethod
+    def nearest(self, at: Situation, action: Array) -> Array:
+        """Return the Euclidean projection on the set, up to rounding: `project` makes it strict."""
+
+    @abc.abstractmethod
+    def interior(self, at: Situation, dimension: int) -> Array:
+        """Return a point well inside the set; where there is none, the point that misses the rows least."""
+
+    @abc.abstractmethod
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Return the largest t >= 0 with point + t * direction accepted, from a point inside; infinity is possible."""
+
+    @abc.abstractmethod
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the rows of `excess` in words, for messages."""
+
+    @abc.abstractmethod
+    def formula(self) -> str:
+        """Write the set as a short formula."""
+
+    @abc.abstractmethod
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the constructor's arguments, from which the set can be built again."""
+
+    def size(self) -> int | None:
+        """Return the dimension of the action where the parameters tell it."""
+        return None
+
+    def members(self) -> tuple[Constraint, ...]:
+        """Return the constraints this one is made of; itself where it is elementary."""
+        return (self,)
+
+    def is_constant(self) -> bool:
+        """Tell whether the set is the same in every state."""
+        return not any(isinstance(value, Reference) for value in self.parameters().values())
+
+    def accepts(self, at: Situation, action: Array) -> Array:
+        """Answer `contains` for inputs that were checked before."""
+        return all_true(at.xp, self.tightened_excess(at, action) <= 0)
+
+    # What a user asks -----------------------------------------------------------------------------------------------
+
+    def violation(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
+        """Return the largest excess over all rows: at most 0 for a feasible action, in the row's own units."""
+        at, array, _ = self.situation(observation, action, previous_action)
+        return largest(at.xp, self.excess(at, array))
+
+    def contains(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
+        """Tell whether an action is accepted; acceptance implies `violation <= 0` in float64."""
+        at, array, _ = self.situation(observation, action, previous_action)
+        return self.accepts(at, array)
+
+    def project(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
+        """Return the nearest accepted action; an accepted action comes back unchanged, bit for bit.
+
+        Where no action is accepted, an error names the conflicting rows; inside a compiled JAX function, which cannot
+        raise, the result is NaN instead, and never an action that looks feasible.
+        """
+        at, array, original = self.situation(observation, action, previous_action)
+        xp = at.xp
+        accepted = self.accepts(at, array)
+        if not is_traced(accepted) and accepted.shape == original.shape[:-1] and bool(xp.all(accepted)):
+            return original
+        moved = self.settled(at, self.nearest(at, array), original.dtype)
+        if is_traced(moved):
+            is_answer = self.accepts(at, convert(moved, xp, at.dtype)) & xp.all(xp.isfinite(array), axis=-1)
+            moved = xp.where(is_answer[..., None], moved, xp.full_like(moved, float("nan")))
+        return xp.where(accepted[..., None], original, moved)
+
+    def interior_point(
+        self, observation: Any = None, *, dimension: int | None = None, previous_action: Any = None
+    ) -> Array:
+        """Return a point strictly inside the set, as far from its rows as the kind of set makes easy."""
+        at, size = self.situation_without_action(observation, dimension, previous_action)
+        point = self.interior(at, size)
+        self.require_nonempty(at, self.tightened_excess(at, point), size)
+        return point
+
+    def distance(self, observation: Any, point: Any, direction: Any, *, previous_action: Any = None) -> Array:
+        """Return the largest t >= 0 such that `point + t * direction` is in the set; infinite if nothing stops it.
+
+        From a point outside the set it is 0.
+        """
+        at, array, _ = self.situation(observation, point, previous_action)
+        heading = as_array("direction", direction)
+        require_finite("direction", heading)
+        if heading.shape[-1] != array.shape[-1]:
+            raise InvalidInputError(
+                f"the direction has {heading.shape[-1]} entries, but the point has {array.shape[-1]}. "
+                f"Pass a direction of shape (..., {array.shape[-1]})."
+            )
+        length = self.reach(at, array, convert(heading, at.xp, at.dtype, at.device))
+        is_inside = largest(at.xp, self.excess(at, array)) <= 0
+        return at.xp.where(is_inside, length, at.xp.zeros_like(length))
+
+    def sample(
+        self,
+        rng: Any,
+        observation: Any = None,
+        n: int | None = None,
+        dimension: int | None = None,
+        *,
+        previous_action: Any = None,
+    ) -> Array:
+        """Draw actions uniformly from the set; `rng` is a numpy Generator or a JAX key.
+
+        With `n` the result has a leading axis of that length, before the batch axes of the observation.
+        """
+        from inbounds.constraints.sampling import draw_uniform
+
+        at, size = self.situation_without_action(observation, dimension, previous_action, rng)
+        return draw_uniform(self, rng, at, size, n)
+
+    def explain(self, observation: Any, action: Any, *, previous_action: Any = None) -> str:
+        """Say in words which row an action breaks most and by how much, or how much room is left.
+
+        A batch is explained action by action, one per line, each with its place in the batch.
+        """
+        at, array, _ = self.situation(observation, action, previous_action)
+        rows = np.asarray(self.excess(at, array))
+        names = self.row_names(at, array.shape[-1])
+        if rows.ndim == 1:
+            return _verdict(names, rows)
+        places = np.ndindex(*rows.shape[:-1])
+        return "\n".join(f"action {list(place)}: {_verdict(names, rows[place])}" for place in places)
+
+    def __and__(self, other: Constraint) -> Constraint:
+        """Return the set of actions that satisfy both."""
+        from inbounds.constraints.intersection import intersect
+
+        return intersect(self, other)
+
+    def __or__(self, other: Constraint) -> Constraint:
+        """Return the set of actions that satisfy at least one of the two; it need not be convex."""
+        from inbounds.constraints.union import Union
+
+        return Union((self, other))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the set as plain data; `Constraint.from_json` builds it again."""
+        from inbounds.constraints.serialisation import constraint_to_json
+
+        return constraint_to_json(self)
+
+    @staticmethod
+    def from_json(data: Any, *, allow_code: bool = False) -> Constraint:
+        """Build the set that `to_json` described; functions are only imported with `allow_code=True`."""
+        from inbounds.constraints.serialisation import constraint_from_json
+
+        return constraint_from_json(data, allow_code=allow_code)
+
+    def __repr__(self) -> str:
+        """Show the constructor's call."""
+        arguments = ", ".join(
+            f"{name}={value!s}" for name, value in self.parameters().items() if value is not None
+        )
+        return f"{type(self).__name__}({arguments})"
+
+    # How an answer is made strict -----------------------------------------------------------------------------------
+
+    def settled(self, at: Situation, point: Array, dtype: Any) -> Array:
+        """Round a projection to the type of the answer and move it inside where rounding left it unaccepted.
+
+        For convex rows g((1-t) x + t c) <= (1-t) g(x) + t g(c): the part t = g(x) / (g(x) - g(c)) of the way to a
+        point c inside is enough, up to rounding; hence a few attempts with growing lead, and at last c itself.
+        """
+        xp = at.xp
+        rounded = convert(point, xp, dtype)
+        if not is_traced(point) and bool(xp.all(self.accepts(at, convert(rounded, xp, at.dtype)))):
+            return rounded
+        centre = self.interior(at, point.shape[-1])
+        inside = self.tightened_excess(at, centre)
+        self.require_nonempty(at, inside, point.shape[-1])
+        rounding = float(np.finfo(np.float32).eps)
+        for lead in (1.1, 2.0, 8.0):
+            outside = self.tightened_excess(at, convert(rounded, xp, at.dtype))
+            gap = outside - inside
+            is_missed = (outside > 0) & (gap > 0)
+            share = lead * outside / xp.where(is_missed, gap, xp.ones_like(gap)) + lead * rounding
+            step = xp.max(xp.where(is_missed, share, xp.zeros_like(share)), axis=-1)[..., None]
+            point = self.within_exact_bounds(
+                at, point + xp.minimum(step, xp.ones_like(step)) * (centre - point)
+            )
+            rounded = convert(point, xp, dtype)
+        is_settled = self.accepts(at, convert(rounded, xp, at.dtype))
+        return xp.where(is_settled[..., None], rounded, convert(centre, xp, dtype))
+
+    def within_exact_bounds(self, at: Situation, action: Array) -> Array:
+        """Undo what rounding did to rows that are compared without a margin; only boxes have such rows."""
+        return action
+
+    def require_nonempty(self, at: Situation, inside: Array, dimension: int) -> None:
+        """Refuse a set whose interior point is not accepted, naming the rows that conflict."""
+        if is_traced(inside) or not bool(at.xp.any(inside > 0)):
+            return
+        rows = np.reshape(np.asarray(inside), (-1, inside.shape[-1]))
+        row = rows[int(np.argmax(np.max(rows, axis=-1)))]
+        names = self.row_names(at, dimension)
+        conflicting = [names[index] for index in np.flatnonzero(row >= -0.5 * row.max())]
+        raise EmptySetError(
+            f"no action satisfies {self.formula()}: the best point still misses by {row.max():.3g}, the margin of "
+            f"`contains` included. Conflicting rows: {'; '.join(conflicting)}. Widen one of them."
+        )
+
+    # How a question is read -----------------------------------------------------------------------------------------
+
+    def situation(self, observation: Any, action: Any, previous_action: Any = None) -> Question:
+        """Check the inputs and read them in the action's array library."""
+        original = as_array("action", action)
+        require_finite("action", original)
+        expected = self.size()
+        if expected is not None and original.shape[-1] != expected:
+            raise InvalidInputError(
+                f"the action has {original.shape[-1]} entries, but {self.formula()} speaks of {expected}. "
+                f"Pass an action of shape (..., {expected})."
+            )
+        xp = namespace_of(original)
+        dtype = working_dtype(xp)
+        at = _situation(xp, dtype, observation, previous_action, original)
+        array = convert(original, xp, dtype)
+        # Integers and half precision cannot hold a projection; their answers come in the working type.
+        is_kept = original.dtype == xp.float32 or original.dtype == xp.float64
+        return Question(at, array, original if is_kept else array)
+
+    def situation_without_action(
+        self, observation: Any, dimension: int | None, previous_action: Any, rng: Any = None
+    ) -> tuple[Situation, int]:
+        """Return the situation where no action tells the array library, and the dimension of the action."""
+        size = self.size() if self.size() is not None else dimension
+        if size is None:
+            raise InvalidInputError(
+                f"{self.formula()} does not tell how many entries an action has. "
+                f"Pass dimension=, or give Box arrays of bounds instead of single numbers."
+            )
+        if dimension is not None and dimension != size:
+            raise InvalidInputError(
+                f"dimension={dimension} was asked for, but {self.formula()} speaks of {size} entries. Leave it out."
+            )
+        like: Any = observation if observation is not None else previous_action
+        like = np.zeros(1) if like is None else as_array("observation", like)
+        if is_jax(rng):
+            like = rng
+        xp = namespace_of(like)
+        return _situation(xp, working_dtype(xp), observation, previous_action, like), int(size)
+
+
+def _situation(xp: Any, dtype: Any, observation: Any, previous_action: Any, like: Array) -> Situation:
+    device = like.device if "torch" in xp.__name__ else None
+    companions = []
+    for name, value in (("observation", observation), ("previous action", previous_action)):
+        array = None
+        if value is not None:
+            array = as_array(name, value)
+            require_finite(name, array)
+            array = convert(array, xp, dtype, device)
+        companions.append(array)
+    return Situation(xp, dtype, companions[0], companions[1], device)
+
+
+def _with_axes(read: Array, parameter: Reference, axes: int) -> Array:
+    own = (
+        len(parameter.shape)
+        if parameter.shape is not None
+        else 0
+        if isinstance(parameter.indices, int)
+        else 1
+    )
+    if own == axes + 1 and read.shape[-1] == 1:
+        return read[..., 0]
+    if own > axes:
+        kind = ("one number", "a vector")[min(axes, 1)]
+        raise InvalidInputError(
+            f"{parameter} reads an array of shape {read.shape[read.ndim - own :]} where {kind} is expected. "
+            f"Name fewer entries."
+        )
+    return read[(..., *(None,) * (axes - own), *(slice(None),) * own)] if own < axes else read
+
+
+def _verdict(names: list[str], rows: np.ndarray[Any, Any]) -> str:
+    worst = int(np.argmax(rows))
+    if rows[worst] > 0:
+        broken = int(np.sum(rows > 0))
+        more = f" ({broken} rows are broken in all)" if broken > 1 else ""
+        return f"infeasible: {names[worst]} is exceeded by {rows[worst]:.6g}{more}."
+    return f"feasible: the tightest row is {names[worst]}, with {-rows[worst]:.6g} to spare."

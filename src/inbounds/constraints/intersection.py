@@ -1,0 +1,155 @@
+"""Intersections: actions that satisfy several constraints at once, with joint closed forms where they exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from inbounds.constraints.alternating import central_point, nearest_by_turns
+from inbounds.constraints.arrays import Array, clip, stack_rows
+from inbounds.constraints.box import Bounds, box_centre, spread
+from inbounds.constraints.constraint import Constraint, Parameter, Situation
+from inbounds.errors import ConstraintError
+
+
+@runtime_checkable
+class BoxLike(Protocol):
+    """A constraint that is a box in every state."""
+
+    def inner_bounds(self, at: Situation, margins: float = 1.0) -> Bounds:
+        """Return the bounds that `contains` compares with, or bounds that are some more margins inside."""
+
+
+@runtime_checkable
+class JointWithBox(Protocol):
+    """A constraint that has closed forms together with any box, whose bounds may be infinite."""
+
+    def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
+        """Return the Euclidean projection on the set and the box together."""
+
+    def interior_in_box(self, at: Situation, dimension: int, bounds: Bounds) -> Array:
+        """Return a point well inside the set and the box."""
+
+
+class Intersection(Constraint):
+    """Actions that lie in every one of several sets, C = C_1 and C_2 and ...; written `first & second`.
+
+    Boxes and rate limits merge into one box. With one other set of a kind that knows boxes, projections are closed
+    forms; otherwise the sets take turns until nothing moves any more.
+    """
+
+    def __init__(self, constraints: Sequence[Constraint]) -> None:
+        """Flatten nested intersections and refuse what does not fit together or leaves no action."""
+        self.constraints = tuple(member for constraint in constraints for member in constraint.members())
+        sizes = {
+            str(member.formula()): member.size() for member in self.constraints if member.size() is not None
+        }
+        if len(set(sizes.values())) > 1:
+            listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes.items())
+            raise ConstraintError(
+                f"these constraints cannot hold together: {listed}. Give them the same dimension."
+            )
+        self._size = next(iter(sizes.values()), None)
+        self._boxes = tuple(member for member in self.constraints if isinstance(member, BoxLike))
+        self._others = tuple(member for member in self.constraints if not isinstance(member, BoxLike))
+        if self.is_constant() and self._size is not None:
+            self.interior_point()
+
+    def bounds(self, at: Situation, margins: float = 1.0) -> Bounds | None:
+        """Return the box that all boxes among the members make together; None where there is none."""
+        xp = at.xp
+        joint: Bounds | None = None
+        for member in self._boxes:
+            own = member.inner_bounds(at, margins)
+            joint = (
+                own
+                if joint is None
+                else Bounds(xp.maximum(joint.low, own.low), xp.minimum(joint.high, own.high))
+            )
+        return joint
+
+    def excess(self, at: Situation, action: Array) -> Array:
+        """Return the rows of all members, one after another."""
+        return stack_rows(at.xp, [member.excess(at, action) for member in self.constraints])
+
+    def tightened_excess(self, at: Situation, action: Array) -> Array:
+        """Return the tightened rows of all members, one after another."""
+        return stack_rows(at.xp, [member.tightened_excess(at, action) for member in self.constraints])
+
+    def accepts(self, at: Situation, action: Array) -> Array:
+        """Ask every member."""
+        accepted = self.constraints[0].accepts(at, action)
+        for member in self.constraints[1:]:
+            accepted = accepted & member.accepts(at, action)
+        return accepted
+
+    def nearest(self, at: Situation, action: Array) -> Array:
+        """Use the joint closed form where there is one, and otherwise let the members take turns."""
+        bounds = self.bounds(at, at.slack)
+        if not self._others and bounds is not None:
+            return clip(at.xp, action, *bounds)
+        if len(self._others) == 1 and bounds is not None and isinstance(self._others[0], JointWithBox):
+            return self._others[0].nearest_in_box(at, action, bounds)
+        return nearest_by_turns(at, self._others, bounds, action)
+
+    def interior(self, at: Situation, dimension: int) -> Array:
+        """Return the box's centre, the joint closed form, or a mean of points all around the set."""
+        bounds = self.bounds(at)
+        if not self._others and bounds is not None:
+            return box_centre(at.xp, spread(at.xp, bounds, dimension))
+        if len(self._others) == 1 and bounds is not None and isinstance(self._others[0], JointWithBox):
+            return self._others[0].interior_in_box(at, dimension, bounds)
+        return central_point(at, self._others, bounds, dimension)
+
+    def within_exact_bounds(self, at: Situation, action: Array) -> Array:
+        """Clip to the box of all members."""
+        bounds = self.bounds(at)
+        return action if bounds is None else clip(at.xp, action, *bounds)
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Return the reach of the member that stops first."""
+        length = self.constraints[0].reach(at, point, direction)
+        for member in self.constraints[1:]:
+            length = at.xp.minimum(length, member.reach(at, point, direction))
+        return length
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the rows of all members, in the order of `excess`."""
+        return [name for member in self.constraints for name in member.row_names(at, dimension)]
+
+    def formula(self) -> str:
+        """Join the members' formulas."""
+        return " and ".join(member.formula() for member in self.constraints)
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the members."""
+        return {"constraints": self.constraints}
+
+    def size(self) -> int | None:
+        """Return the dimension that any member tells."""
+        return self._size
+
+    def members(self) -> tuple[Constraint, ...]:
+        """Return the sets whose intersection this is."""
+        return self.constraints
+
+    def is_constant(self) -> bool:
+        """Tell whether every member is the same in every state."""
+        return all(member.is_constant() for member in self.constraints)
+
+    def __repr__(self) -> str:
+        """Show the members joined by `&`."""
+        return " & ".join(repr(member) for member in self.constraints)
+
+
+def intersect(*constraints: Constraint) -> Constraint:
+    """Return the set of actions that satisfy all the constraints; a single one stays what it is."""
+    for constraint in constraints:
+        if not isinstance(constraint, Constraint):
+            raise ConstraintError(
+                f"{constraint!r} is not a constraint, so nothing can be intersected with it. "
+                f"Join constraints with &, as in Ball(radius_squared=1.0) & Box(-1.0, 1.0)."
+            )
+    return constraints[0] if len(constraints) == 1 else Intersection(constraints)

@@ -1,0 +1,72 @@
+"""Power budgets: a limit on the power that an action draws, where entries that brake give nothing back."""
+
+from __future__ import annotations
+
+from inbounds.constraints.arrays import Array, clip, total
+from inbounds.constraints.box import Bounds
+from inbounds.constraints.constraint import Parameter, Situation
+from inbounds.constraints.level_set import LevelSet
+from inbounds.constraints.parameters import length, parameter, show
+from inbounds.constraints.threshold import convex_reach, soft_threshold
+from inbounds.constraints.weighted_l1 import weight_uncertainty
+
+
+class PowerBudget(LevelSet):
+    """Actions with `sum_i max(w_i a_i, 0) <= bound`; with velocities as weights this is mechanical power."""
+
+    def __init__(self, weights: Parameter, bound: Parameter) -> None:
+        """Store weights (a number, a vector or obs[...]) and bound (a number or an entry of obs)."""
+        super().__init__("bound", bound)
+        self.weights = parameter("PowerBudget", "weights", weights, 1)
+        self._size = length("PowerBudget", weights=self.weights)
+
+    def level(self, at: Situation, action: Array) -> Array:
+        """Return the sum of the positive products."""
+        products = at.value(self.weights) * action
+        return total(at.xp, at.xp.maximum(products, at.xp.zeros_like(products)))
+
+    def uncertainty(self, at: Situation, action: Array) -> Array | None:
+        """Count products that may have underflowed, and weights that are differences of rounded numbers."""
+        return weight_uncertainty(at, self.weights, action)
+
+    def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
+        """Shrink the entries that draw power in proportion to their weight; the others are only clipped."""
+        xp = at.xp
+        weights = at.value(self.weights)
+        clipped = clip(xp, action, *bounds)
+        does_draw = weights * action > 0
+        zero = xp.zeros_like(clipped)
+        # An entry that draws nothing by itself still does so where the box forces it to.
+        forced = total(xp, xp.where(does_draw, zero, xp.maximum(weights * clipped, zero)))
+        shrinking = xp.where(does_draw, xp.abs(weights), zero)
+        return soft_threshold(xp, action, shrinking, bounds, forced, self.target(at, clipped))
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Follow the ray over the moments at which entries begin or cease to draw power."""
+        xp = at.xp
+        weights = at.value(self.weights)
+        zero = xp.zeros_like(point)
+        is_moving = direction != 0
+        kinks = xp.where(is_moving, -point / xp.where(is_moving, direction, xp.ones_like(direction)), zero)
+        still = total(xp, xp.where(is_moving, zero, xp.maximum(weights * point, zero)))
+        slope = weights * direction
+        bound = self.inner_bound(at, point.shape[-1])
+        return convex_reach(
+            xp, still, kinks, xp.minimum(slope, 0.0 * slope), xp.maximum(slope, 0.0 * slope), bound
+        )
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the only row."""
+        return [self.formula()]
+
+    def formula(self) -> str:
+        """Write the limit on the positive products."""
+        return f"sum_i max(w_i a_i, 0) <= {show(self.bound)}, w = {show(self.weights)}"
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return weights and bound."""
+        return {"weights": self.weights, "bound": self.bound}
+
+    def size(self) -> int | None:
+        """Return the number of weights where they are a vector."""
+        return self._size

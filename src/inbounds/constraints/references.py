@@ -1,0 +1,221 @@
+"""Numbers that are read from the observation: data, not code, so that a constraint can be written to a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inbounds.constraints.arrays import Array, namespace_of
+from inbounds.errors import ConstraintError, InvalidInputError
+
+
+class Span(NamedTuple):
+    """The entries start, start + step, ... before stop, as in a slice."""
+
+    start: int | None
+    stop: int | None
+    step: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """The affine reading `scale * source[indices] + offset`, where source is an observation or the previous action.
+
+    `indices` is None for all entries, an integer for one number, a `Span` or a tuple of integers for a vector;
+    `shape` reshapes the vector row by row, so that a matrix can be read as well.
+    """
+
+    source: str
+    indices: int | tuple[int, ...] | Span | None
+    scale: float = 1.0
+    offset: float = 0.0
+    shape: tuple[int, ...] | None = None
+
+    # numpy must hand `array * reference` over to us instead of spreading the reference over an array of objects.
+    __array_ufunc__ = None
+
+    def __mul__(self, factor: float) -> Reference:
+        number = _number("multiplied by", factor)
+        return dataclasses.replace(self, scale=self.scale * number, offset=self.offset * number)
+
+    __rmul__ = __mul__
+
+    def __add__(self, shift: float) -> Reference:
+        return dataclasses.replace(self, offset=self.offset + _number("shifted by", shift))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Reference:
+        return self * -1.0
+
+    def __sub__(self, shift: float) -> Reference:
+        return self + (-_number("shifted by", shift))
+
+    def __rsub__(self, shift: float) -> Reference:
+        return -self + shift
+
+    def __truediv__(self, divisor: float) -> Reference:
+        return self * (1.0 / _number("divided by", divisor))
+
+    def reshape(self, *shape: int) -> Reference:
+        """Read the entries as an array of this shape, row by row."""
+        return dataclasses.replace(self, shape=tuple(int(side) for side in shape))
+
+    def read(self, values: Array | None) -> Array:
+        """Take the entries out of an observation (leading axes are kept) and apply scale and offset."""
+        taken = self.read_unscaled(values)
+        if self.scale != 1.0:
+            taken = taken * self.scale
+        return taken + self.offset if self.offset != 0.0 else taken
+
+    def read_unscaled(self, values: Array | None) -> Array:
+        """Take the entries out of an observation, as they are."""
+        if values is None:
+            raise InvalidInputError(
+                f"the constraint reads {self}, but no {self._source_name()} was given. Pass it along."
+            )
+        self._require_within(values.shape[-1])
+        indices = self.indices
+        if isinstance(indices, Span):
+            taken = values[..., slice(*indices)]
+        elif isinstance(indices, int):
+            taken = values[..., indices]
+        elif indices is None:
+            taken = values
+        else:
+            xp = namespace_of(values)
+            positions = [index % values.shape[-1] for index in indices]
+            taken = xp.take(values, xp.asarray(positions), axis=-1)
+        if self.shape is None:
+            return taken
+        return namespace_of(values).reshape(taken, (*values.shape[:-1], *self.shape))
+
+    def size(self) -> int | None:
+        """Return how many entries the last axis has, where that is known without an observation."""
+        if self.shape is not None:
+            return self.shape[-1]
+        if isinstance(self.indices, Span):
+            start, stop, step = self.indices
+            if stop is None or stop < 0 or (start is not None and start < 0):
+                return None
+            return len(range(start or 0, stop, step or 1))
+        return len(self.indices) if isinstance(self.indices, tuple) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain data that `reference_from_json` turns back into this reference."""
+        indices: Any = self.indices
+        if isinstance(indices, Span):
+            indices = indices._asdict()
+        elif isinstance(indices, tuple):
+            indices = list(indices)
+        shape = list(self.shape) if self.shape is not None else None
+        return {
+            "source": self.source, "indices": indices, "scale": self.scale, "offset": self.offset, "shape": shape,
+        }  # fmt: skip
+
+    def _source_name(self) -> str:
+        return self.source.replace("_", " ")
+
+    def _require_within(self, size: int) -> None:
+        indices = self.indices
+        if isinstance(indices, Span):
+            start, stop, _ = indices
+            is_within = (stop is None or stop <= size) and (start is None or -size <= start < size)
+        elif isinstance(indices, int):
+            is_within = -size <= indices < size
+        else:
+            is_within = indices is None or all(-size <= index < size for index in indices)
+        if not is_within:
+            raise InvalidInputError(
+                f"the constraint reads {self}, but the {self._source_name()} has only {size} entries. "
+                f"Check the indices of the constraint, or the {self._source_name()} that was passed."
+            )
+
+    def __str__(self) -> str:
+        text = "obs" if self.source == "observation" else self.source
+        indices = self.indices
+        if isinstance(indices, Span):
+            parts = ["" if part is None else str(part) for part in indices]
+            text += f"[{':'.join(parts if parts[2] else parts[:2])}]"
+        elif indices is not None:
+            text += f"[{indices if isinstance(indices, int) else list(indices)}]"
+        if self.scale != 1.0:
+            text = f"{self.scale:g}*{text}"
+        if self.offset != 0.0:
+            text = f"({text} {'+' if self.offset > 0 else '-'} {abs(self.offset):g})"
+        return text
+
+
+def reference_from_json(data: dict[str, Any]) -> Reference:
+    """Rebuild a reference from plain data, refusing what `to_json` never writes."""
+    source, indices, shape = data.get("source"), data.get("indices"), data.get("shape")
+    if source not in ("observation", "previous_action"):
+        raise ConstraintError(
+            f"a reference reads from 'observation' or 'previous_action', not from {source!r}. Correct 'source'."
+        )
+    if isinstance(indices, dict) and set(indices) == set(Span._fields):
+        indices = Span(*(None if indices[part] is None else _integer(indices[part]) for part in Span._fields))
+        if indices.step == 0:
+            raise ConstraintError("a reference with step 0 names no entries. Give 'step' another value.")
+    elif isinstance(indices, list):
+        indices = tuple(_integer(index) for index in indices)
+    elif indices is not None:
+        indices = _integer(indices)
+    if shape is not None:
+        if not isinstance(shape, list):
+            raise ConstraintError(
+                f"the shape of a reference is a list of integers, not {shape!r}. Correct 'shape'."
+            )
+        shape = tuple(_integer(side) for side in shape)
+    scale, offset = (
+        _number("scaled and shifted by", data.get(key, default))
+        for key, default in (("scale", 1.0), ("offset", 0.0))
+    )
+    return Reference(source, indices, scale, offset, shape)
+
+
+def _number(action: str, value: object) -> float:
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number):
+            return number
+    raise ConstraintError(
+        f"a reference can be {action} one finite number, got {value!r}. Scale single entries by single references."
+    )
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ConstraintError(
+        f"the indices of a reference are integers, got {value!r}. Correct 'indices' or 'shape'."
+    )
+
+
+class ObservationEntries:
+    """`obs[11:17]`, `obs[3]` and `obs[[1, 4]]` name entries of the observation."""
+
+    def __getitem__(self, selection: int | slice | list[int] | tuple[int, ...]) -> Reference:
+        """Name the selected entries."""
+        if isinstance(selection, slice):
+            parts = (selection.start, selection.stop, selection.step)
+            if all(part is None or isinstance(part, int) for part in parts) and selection.step != 0:
+                return Reference("observation", Span(*parts))
+        elif isinstance(selection, list | tuple):
+            if selection and all(isinstance(index, int | np.integer) for index in selection):
+                return Reference("observation", tuple(int(index) for index in selection))
+        elif isinstance(selection, int | np.integer) and not isinstance(selection, bool):
+            return Reference("observation", int(selection))
+        raise ConstraintError(
+            f"obs[{selection!r}] names no entries. Use an integer, a slice or a list of integers, as in obs[11:17]."
+        )
+
+
+obs = ObservationEntries()
+"""Entries of the observation, to be used wherever a constraint takes a number or an array."""
+
+previous_action = Reference("previous_action", None)
+"""The action that was executed last, for limits on how fast an action may change."""

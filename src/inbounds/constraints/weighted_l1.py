@@ -1,0 +1,75 @@
+"""Weighted sums of absolute values: a limit on what all entries together may cost, whatever their signs."""
+
+from __future__ import annotations
+
+from inbounds.constraints.arrays import Array, clip, dot, total
+from inbounds.constraints.box import Bounds
+from inbounds.constraints.constraint import Parameter, Situation, relative_margin
+from inbounds.constraints.level_set import LevelSet, underflow
+from inbounds.constraints.parameters import length, parameter, show
+from inbounds.constraints.references import Reference
+from inbounds.constraints.threshold import convex_reach, soft_threshold
+
+
+class WeightedL1(LevelSet):
+    """Actions with `sum_i |w_i a_i| <= bound`; entries of weight zero are free."""
+
+    def __init__(self, weights: Parameter, bound: Parameter) -> None:
+        """Store weights (a number, a vector or obs[...]) and bound (a number or an entry of obs)."""
+        super().__init__("bound", bound)
+        self.weights = parameter("WeightedL1", "weights", weights, 1)
+        self._size = length("WeightedL1", weights=self.weights)
+
+    def level(self, at: Situation, action: Array) -> Array:
+        """Return the weighted sum of absolute values."""
+        return dot(at.xp, at.xp.abs(at.value(self.weights)), at.xp.abs(action))
+
+    def uncertainty(self, at: Situation, action: Array) -> Array | None:
+        """Count products that may have underflowed, and weights that are differences of rounded numbers."""
+        return weight_uncertainty(at, self.weights, action)
+
+    def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
+        """Shrink every entry in proportion to its weight."""
+        clipped = clip(at.xp, action, *bounds)
+        target = self.target(at, clipped)
+        weights = at.xp.abs(at.value(self.weights))
+        return soft_threshold(at.xp, action, weights, bounds, at.xp.zeros_like(target), target)
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Follow the ray over the entries' changes of sign."""
+        xp = at.xp
+        weights = xp.abs(at.value(self.weights))
+        is_moving = direction != 0
+        kinks = xp.where(
+            is_moving, -point / xp.where(is_moving, direction, xp.ones_like(direction)), 0.0 * point
+        )
+        still = total(xp, xp.where(is_moving, xp.zeros_like(point), weights * xp.abs(point)))
+        rise = weights * xp.abs(direction)
+        return convex_reach(xp, still, kinks, -rise, rise, self.inner_bound(at, point.shape[-1]))
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the only row."""
+        return [self.formula()]
+
+    def formula(self) -> str:
+        """Write the limit on the weighted sum."""
+        return f"sum_i |w_i a_i| <= {show(self.bound)}, w = {show(self.weights)}"
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return weights and bound."""
+        return {"weights": self.weights, "bound": self.bound}
+
+    def size(self) -> int | None:
+        """Return the number of weights where they are a vector."""
+        return self._size
+
+
+def weight_uncertainty(at: Situation, weights: Parameter, action: Array) -> Array | None:
+    """Return what rounding may hide in sum_i w_i a_i beyond a margin relative to the sum itself."""
+    xp = at.xp
+    hidden = underflow(at, (at.value(weights) != 0) & (action != 0))
+    if not isinstance(weights, Reference) or weights.offset == 0.0:
+        return hidden
+    doubt = at.magnitude(weights) - xp.abs(at.value(weights))
+    cancelled = relative_margin(action.shape[-1]) * dot(xp, doubt, xp.abs(action))
+    return cancelled if hidden is None else cancelled + hidden
