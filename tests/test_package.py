@@ -13,7 +13,19 @@ import pytest
 import inbounds
 
 ROOT = Path(__file__).resolve().parent.parent
-WITHOUT_JAX = "import sys; sys.modules.update(dict.fromkeys(['jax', 'jaxlib', 'optax']))\n"
+USE_WITHOUT_JAX = """
+import sys
+sys.modules.update(dict.fromkeys(["jax", "jaxlib", "optax", "torch"]))  # importing any of them now fails
+import numpy as np
+import inbounds as ib
+
+outside = np.array([3.0, 4.0])
+ball = ib.Ball(radius_squared=0.25) & ib.Box(-1.0, 1.0)
+assert not ball.contains(None, outside)
+assert ball.contains(None, ball.project(None, outside))
+samples = ball.sample(np.random.default_rng(0), None, n=100, dimension=2)
+assert ball.violation(None, samples).max() <= 0
+"""
 
 
 def run_python(code: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -31,8 +43,7 @@ def names_for_type_checkers() -> dict[str, str]:
         assert isinstance(statement, ast.ImportFrom) and statement.module is not None
         for alias in statement.names:
             assert alias.asname == alias.name, f"write `{alias.name} as {alias.name}` to re-export it"
-            is_module = statement.module == "inbounds"
-            names[alias.name] = f"inbounds.{alias.name}" if is_module else statement.module
+            names[alias.name] = statement.module
     return names
 
 
@@ -49,7 +60,7 @@ def test_type_checkers_and_the_interpreter_see_the_same_names() -> None:
 def test_every_public_name_is_documented() -> None:
     for name, home in inbounds._HOME.items():
         value = getattr(inbounds, name)
-        documented = value if callable(value) or home.endswith(f".{name}") else type(value)
+        documented = value if callable(value) or home == "inbounds" else type(value)
         assert documented.__doc__, f"{name} of {home} has no docstring"
 
 
@@ -68,6 +79,26 @@ def test_importing_the_package_imports_no_numerical_library() -> None:
     imported = run_python(code)
     assert imported.returncode == 0, imported.stderr
     assert imported.stdout.split() == []
+
+
+@pytest.mark.parametrize("imports", ["import gymnasium, inbounds", "import inbounds, gymnasium"])
+def test_gymnasium_knows_the_tasks_in_whichever_order_the_two_are_imported(imports: str) -> None:
+    ids = "print(sum(name.startswith('inbounds/') for name in gymnasium.registry), 'jax' in sys.modules)"
+    listed = run_python(f"import sys\n{imports}\n{ids}")
+    assert listed.returncode == 0, listed.stderr
+    count, jax_is_imported = listed.stdout.split()
+    assert int(count) == len(inbounds.tasks.names())
+    assert jax_is_imported == "False"
+
+
+def test_gymnasium_keeps_its_own_loader_after_we_waited_for_it() -> None:
+    read = run_python("import inbounds, gymnasium, inspect; print(len(inspect.getsource(gymnasium)) > 0)")
+    assert read.stdout.strip() == "True", read.stderr
+
+
+def test_constraints_work_where_jax_is_not_installed() -> None:
+    used = run_python(USE_WITHOUT_JAX)
+    assert used.returncode == 0, used.stderr
 
 
 def test_the_version_is_the_installed_one() -> None:

@@ -8,28 +8,56 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from inbounds.registration import register_with_gymnasium
 
 if TYPE_CHECKING:
+    from inbounds import constraints as constraints
     from inbounds import errors as errors
+    from inbounds import tasks as tasks
+    from inbounds.learners.aram import Aram as Aram
+    from inbounds.tasks.guard import Guard as Guard
+    from inbounds.tasks.registry import make as make
+    from inbounds.tasks.spaces import ConstrainedBox as ConstrainedBox
+    from inbounds.tasks.task import Task as Task
+    from inbounds.training.api import train as train
 
-# Where each public name lives; a module maps to itself. A test keeps this equal to the block above.
-_HOME = {
-    "errors": "inbounds.errors",
+__version__ = "0.1.0"
+
+# The same names once more, for the interpreter: which module to import when a name is first used.
+_PUBLIC = {
+    "inbounds": ("constraints", "errors", "tasks"),
+    "inbounds.learners.aram": ("Aram",),
+    "inbounds.tasks.guard": ("Guard",),
+    "inbounds.tasks.registry": ("make",),
+    "inbounds.tasks.spaces": ("ConstrainedBox",),
+    "inbounds.tasks.task": ("Task",),
+    "inbounds.training.api": ("train",),
 }
+_HOME = {name: home for home, names in _PUBLIC.items() for name in names}
 
-__all__ = ["__version__", "errors"]
+__all__ = [
+    "Aram",
+    "ConstrainedBox",
+    "Guard",
+    "Task",
+    "__version__",
+    "constraints",
+    "errors",
+    "make",
+    "tasks",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(
-            f"module 'inbounds' has no attribute '{name}'. Public names: {', '.join(__all__)}."
-        )
-    module = importlib.import_module(home)
-    value = module if home == f"inbounds.{name}" else getattr(module, name)
+        known = ", ".join(__all__)
+        raise AttributeError(f"module 'inbounds' has no attribute '{name}'. Public names: {known}.")
+    if home == "inbounds":
+        return importlib.import_module(f"inbounds.{name}")
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 
@@ -37,3 +65,6 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """List the public names, imported or not."""
     return sorted(set(globals()) | set(__all__))
+
+
+register_with_gymnasium()
