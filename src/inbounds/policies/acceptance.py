@@ -1,0 +1,68 @@
+"""Acceptance-rejection: the first feasible proposal acts, the rejected ones are kept, projection is the last resort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from inbounds.constraints.constraint import Constraint
+
+
+class Draw(NamedTuple):
+    """What a policy did with a batch of observations (leading axes: seeds, environments)."""
+
+    action: jax.Array
+    """What goes to the environment; feasible."""
+    proposals: jax.Array
+    """All that was drawn, in order, on the axis before the last."""
+    is_rejected: jax.Array
+    """Proposals that were turned down: those before the accepted one, or all of them."""
+    is_projected: jax.Array
+    """No proposal was accepted, so the fallback chose the action."""
+    acceptance: jax.Array
+    """Share of all proposals that are feasible: an estimate of the policy's mass on C(s)."""
+
+
+def accept_first(
+    constraint: Constraint,
+    observation: jax.Array,
+    proposals: jax.Array,
+    fallback: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+    is_kept: jax.Array | None = None,
+) -> Draw:
+    """Take the first proposal that is feasible (and kept), exactly as drawing one by one would.
+
+    Args:
+        constraint: the set C(s).
+        observation: (..., observation size).
+        proposals: (..., N, action size), independent draws from the same law.
+        fallback: given observations and last proposals, returns feasible actions for the rows in which nothing
+            was accepted; the constraint's projection by default. It is computed only if such a row exists, so
+            this function must not be placed under `vmap`, which would compute it always.
+        is_kept: (..., N), False where a proposal is discarded although feasible (a target that is not
+            proportional to the proposal); such a proposal is not reported as rejected.
+    """
+    is_feasible = constraint.contains(observation[..., None, :], proposals)
+    is_accepted = is_feasible if is_kept is None else is_feasible & is_kept
+    found = jnp.any(is_accepted, axis=-1)
+    first = jnp.argmax(is_accepted, axis=-1)  # 0 when nothing is accepted: `found` tells the two apart
+    count = proposals.shape[-2]
+    turn = jnp.arange(count)
+    is_before = turn < jnp.where(found, first, count)[..., None]
+    chosen = jnp.take_along_axis(proposals, first[..., None, None], axis=-2)[..., 0, :]
+    last = proposals[..., -1, :]
+    correct = fallback if fallback is not None else constraint.project
+    corrected = jax.lax.cond(jnp.all(found), lambda: last, lambda: correct(observation, last))
+    action = jnp.where(found[..., None], chosen, corrected)
+    return Draw(action, proposals, is_before & ~is_feasible, ~found, jnp.mean(is_feasible, axis=-1))
+
+
+def project_proposals(constraint: Constraint, observation: jax.Array, proposals: jax.Array) -> Draw:
+    """Project a single proposal per state, the rule of learners that do not reject."""
+    raw = proposals[..., 0, :]
+    is_feasible = constraint.contains(observation, raw)
+    action = jax.lax.cond(jnp.all(is_feasible), lambda: raw, lambda: constraint.project(observation, raw))
+    return Draw(action, proposals, ~is_feasible[..., None], ~is_feasible, is_feasible.astype(jnp.float32))

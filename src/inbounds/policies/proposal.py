@@ -1,0 +1,87 @@
+"""Proposals: a Gaussian squashed by tanh and stretched over the action box, and its heavy-tailed sibling."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class ActionBox(NamedTuple):
+    """The box that the squashed policy fills, in the environment's units."""
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+    @property
+    def size(self) -> int:
+        """Return the dimension of the action."""
+        return int(self.low.shape[-1])
+
+    def stretch(self, squashed: jax.Array) -> jax.Array:
+        """Map (-1, 1) to the box; rounding never leaves it."""
+        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
+        return jnp.clip(middle + half * squashed, self.low, self.high)
+
+    def normalise(self, action: jax.Array) -> jax.Array:
+        """Map the box back to [-1, 1], the range in which critics see actions."""
+        middle, half = 0.5 * (self.high + self.low), 0.5 * (self.high - self.low)
+        return (action - middle) / half
+
+
+class Proposal(NamedTuple):
+    """The law of a proposal before squashing: independent entries with these means and scales."""
+
+    mean: jax.Array
+    log_std: jax.Array
+
+
+def proposal_from_output(output: jax.Array) -> Proposal:
+    """Split the network's output into mean and logarithm of the scale, kept within its usual range."""
+    mean, log_std = jnp.split(output, 2, axis=-1)
+    return Proposal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+
+class Squashed(NamedTuple):
+    """A proposal in (-1, 1) with its log-density there."""
+
+    value: jax.Array
+    log_density: jax.Array
+
+
+def squash(proposal: Proposal, noise: jax.Array) -> Squashed:
+    """Return tanh(mean + std * noise) and its log-density.
+
+    log pi(a) = sum_i [ log N(x_i; mean_i, std_i) - log(1 - tanh(x_i)^2) ], where the last term is computed as
+    2 (log 2 - x - softplus(-2x)), which does not overflow. Extra leading axes of `noise` draw more than once.
+    """
+    unsquashed = proposal.mean + jnp.exp(proposal.log_std) * noise
+    normal = -0.5 * (noise**2 + math.log(2 * math.pi)) - proposal.log_std
+    slope = 2.0 * (math.log(2.0) - unsquashed - jax.nn.softplus(-2.0 * unsquashed))
+    return Squashed(jnp.tanh(unsquashed), jnp.sum(normal - slope, axis=-1))
+
+
+def student_noise(key: jax.Array, shape: tuple[int, ...], degrees: float) -> jax.Array:
+    """Draw T_nu noise: drawn directly, since no multiple of a Gaussian dominates a heavier tail.
+
+    With it every feasible draw is accepted and the accepted ones follow the Student-t target on C(s); the
+    paper's constant M0 for a Gaussian proposal does not exist.
+    """
+    return jax.random.t(key, degrees, shape, jnp.float32)
+
+
+def gaussian_acceptance_of_student_noise(noise: jax.Array, degrees: float) -> jax.Array:
+    """Return the probability with which a T_nu draw is kept so that the kept ones are Gaussian.
+
+    For every entry the ratio phi(z) / t_nu(z) is largest at z^2 = 1, hence the probability
+    exp(-(z^2 - 1) / 2) * ((nu + z^2) / (nu + 1))^((nu + 1) / 2), multiplied over the entries.
+    """
+    squared = noise**2
+    log_entry = -0.5 * (squared - 1.0) + 0.5 * (degrees + 1.0) * jnp.log((degrees + squared) / (degrees + 1.0))
+    return jnp.exp(jnp.sum(log_entry, axis=-1))

@@ -1,0 +1,1 @@
+"""How it runs: collecting, updating, evaluating, recording and resuming."""

@@ -1,0 +1,69 @@
+"""`train`: from a task and a learner to a run folder, in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from inbounds.errors import ConfigurationError
+from inbounds.learners.learner import Learner
+from inbounds.tasks.task import Task
+from inbounds.training.config import TrainingConfig
+from inbounds.training.loop import Callback, Training, resolved
+from inbounds.training.provenance import provenance
+from inbounds.training.record import RunFolder
+from inbounds.training.summary import RunSummary
+
+
+def train(
+    task: Task | str,
+    learner: Learner | str = "aram",
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> RunSummary:
+    """Train a learner on a task and return the summary of the run.
+
+    Args:
+        task: a task or the name of one of the nine.
+        learner: a learner or its name.
+        out: the run folder; by default runs/TASK-LEARNER-TIME.
+        resume: go on from the newest checkpoint in `out`.
+        callbacks: called with every logged row; one that returns True stops the run after a checkpoint.
+        settings: fields of `TrainingConfig`: steps, seeds, environments, ...
+    """
+    from inbounds.learners.registry import make_learner, name_of
+    from inbounds.tasks.registry import make
+
+    chosen = make(task) if isinstance(task, str) else task
+    agent = make_learner(learner) if isinstance(learner, str) else learner
+    fields = {field.name for field in dataclasses.fields(TrainingConfig)}
+    unknown = sorted(set(settings) - fields)
+    if unknown:
+        raise ConfigurationError(f"train() has no setting {', '.join(unknown)}. Known: {', '.join(sorted(fields))}.")
+    config = TrainingConfig(**settings)
+    path = Path(out) if out is not None else config.out or default_folder(chosen.name, name_of(agent))
+    if config.device is not None:
+        jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}.get(config.device, config.device))
+    folder = RunFolder(path)
+    training = Training(chosen, agent, config, folder, callbacks)
+    if resume:
+        training.resume()
+    else:
+        folder.create(resolved(chosen, agent, name_of(agent), config, training.environments), provenance())
+        training.start()
+    training.run()
+    return RunSummary.read(path)
+
+
+def default_folder(task: str, learner: str) -> Path:
+    """Return a folder that names the run and does not exist yet."""
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{task}-{learner}-{stamp}"

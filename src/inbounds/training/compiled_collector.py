@@ -1,0 +1,176 @@
+"""Collecting from compiled environments: acting, stepping, remembering and updating are one program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds.errors import InfeasibleActionError, SimulationError
+from inbounds.learners.learner import Metrics
+from inbounds.tasks.task import Task
+from inbounds.training.host_collector import Episodes
+from inbounds.training.program import Exchange, Programs, TrainingState, keys_of_turn
+
+
+class World(NamedTuple):
+    """The environments of all seeds and what the next turn starts from."""
+
+    state: Any
+    context: jax.Array
+    exchange: Exchange
+    returns: jax.Array
+    lengths: jax.Array
+    turn: jax.Array
+
+
+class Trace(NamedTuple):
+    """What one turn leaves for the host: enough to check every action in float64 and to log episodes."""
+
+    observation: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    ended: jax.Array
+    returns: jax.Array
+    lengths: jax.Array
+
+
+class CompiledCollector:
+    """Runs chunks of turns as one scan; after each chunk every executed action is checked in float64."""
+
+    def __init__(
+        self, task: Task, programs: Programs, keys: jax.Array, seeds: list[int], warm_up: int, intervals: Sequence[int]
+    ) -> None:
+        """Prepare the scan; `intervals` are the step counts at which the loop will want to stop.
+
+        One chunk length that divides them all means one compilation for warm-up and one for learning.
+        """
+        if task.compiled is None:
+            raise ValueError(f"{task.name} has no compiled environment")
+        self.task, self.programs, self.keys, self.seeds, self.warm_up = task, programs, keys, seeds, warm_up
+        self.environment = task.compiled()
+        self.count = programs.environments
+        self.exact_resume = True
+        self.chunk = chunk_length([-(-steps // self.count) for steps in (*intervals, warm_up) if steps])
+        self._start = jax.jit(self._start_world)
+        self._run = jax.jit(self._scan, static_argnames=("turns", "warm", "updates"), donate_argnums=(0, 1))
+
+    @property
+    def turn(self) -> int:
+        """Return how many turns were taken."""
+        return int(self.world.turn)
+
+    def start(self) -> None:
+        """Reset every environment from a key of its own."""
+        self.world: World = self._start(self.keys)
+
+    def _start_world(self, keys: jax.Array) -> World:
+        shape = (len(self.seeds), self.count)
+        state, observation = self._reset(keys_of_turn(keys, jnp.asarray(0), purpose=3))
+        ones = jnp.ones(shape)
+        exchange = Exchange(observation, ones > 0, 0 * ones, ones, observation)
+        return World(
+            state, self.programs.empty_context(keys), exchange, 0 * ones, jnp.zeros(shape, jnp.int32), jnp.zeros((), jnp.int32)
+        )
+
+    def _reset(self, keys: jax.Array) -> tuple[Any, jax.Array]:
+        each = jax.vmap(lambda key: jax.random.split(key, self.count))(keys)
+        reset: tuple[Any, jax.Array] = jax.vmap(jax.vmap(self.environment.reset))(each)
+        return reset
+
+    def _turn(self, state: TrainingState, world: World, warm: bool, updates: int) -> tuple[TrainingState, World, Metrics, Trace]:
+        """Act, step, remember and update once."""
+        turn = world.turn
+        context, draw = self.programs._act(state.learner, world.context, world.exchange, self.keys, turn, warm)
+        step_keys, reset_keys = jax.vmap(jax.random.split, out_axes=1)(keys_of_turn(self.keys, turn + 1, purpose=3))
+        each = jax.vmap(lambda key: jax.random.split(key, self.count))(step_keys)
+        step = jax.vmap(jax.vmap(self.environment.step))(world.state, draw.action, each)
+        ended = step.terminated | step.truncated
+        returns, lengths = world.returns + step.reward, world.lengths + 1
+
+        def renewed() -> tuple[Any, jax.Array]:
+            fresh, first = self._reset(reset_keys)
+            chosen = jax.tree.map(lambda new, old: _where(ended, new, old), fresh, step.state)
+            return chosen, _where(ended, first, step.observation)
+
+        environments, observation = jax.lax.cond(jnp.any(ended), renewed, lambda: (step.state, step.observation))
+        exchange = Exchange(
+            observation,
+            ended,
+            self.task.training_reward(step.reward),
+            1.0 - step.terminated.astype(jnp.float32),
+            step.observation,
+        )
+        state, metrics = self.programs._learn(
+            state, world.exchange.observation, draw, exchange, self.keys, turn, warm, updates
+        )
+        trace = Trace(world.exchange.observation, draw.action, step.reward, ended, returns, lengths)
+        following = World(
+            environments, context, exchange, jnp.where(ended, 0.0, returns), jnp.where(ended, 0, lengths), turn + 1
+        )
+        return state, following, metrics, trace
+
+    def _scan(self, state: TrainingState, world: World, turns: int, warm: bool, updates: int) -> Any:
+        def body(carry: tuple[TrainingState, World], _: None) -> Any:
+            state, world, metrics, trace = self._turn(*carry, warm, updates)
+            return (state, world), (metrics, trace)
+
+        (state, world), (metrics, trace) = jax.lax.scan(body, (state, world), None, length=turns)
+        return state, world, jax.tree.map(lambda values: values[-1], metrics), trace
+
+    def run(self, state: TrainingState, turns: int) -> tuple[TrainingState, Metrics, Episodes]:
+        """Take `turns` steps in every environment, in chunks that never straddle the end of warm-up."""
+        episodes, metrics = Episodes([], [], []), {}
+        warm_turns = -(-self.warm_up // self.count)
+        turn, end = self.turn, self.turn + turns
+        while turn < end:
+            is_warm = turn < warm_turns
+            length = min(self.chunk, end - turn, warm_turns - turn if is_warm else end - turn)
+            state, self.world, metrics, trace = self._run(
+                state, self.world, turns=length, warm=is_warm, updates=0 if is_warm else self.programs.updates
+            )
+            self._inspect(jax.tree.map(np.asarray, trace), episodes)
+            turn += length
+        return state, metrics, episodes
+
+    def _inspect(self, trace: Trace, episodes: Episodes) -> None:
+        """Check every executed action in float64, refuse a broken simulation, and collect finished episodes."""
+        if not np.all(np.isfinite(trace.reward)):
+            raise SimulationError(
+                f"{self.task.name}: a reward is not a finite number. Resume from the last checkpoint with another seed."
+            )
+        excess = np.asarray(self.task.constraint.violation(trace.observation.astype(np.float64), trace.action.astype(np.float64)))
+        if excess.max() > 0:
+            where = np.unravel_index(int(excess.argmax()), excess.shape)
+            told = self.task.constraint.explain(trace.observation[where], trace.action[where])
+            raise InfeasibleActionError(
+                f"{self.task.name}: an executed action was {told} Report this: acceptance must imply feasibility."
+            )
+        for turn, seed, index in np.argwhere(trace.ended):
+            episodes.seed.append(int(seed))
+            episodes.value.append(float(trace.returns[turn, seed, index]))
+            episodes.length.append(int(trace.lengths[turn, seed, index]))
+
+    def save(self) -> dict[str, Any]:
+        """Return the state of all environments; keys are functions of the turn and need no saving."""
+        return {"world": self.world}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go back to what `save` returned."""
+        self.world = jax.tree.map(jnp.asarray, saved["world"])
+
+
+def chunk_length(turns: Sequence[int], longest: int = 50) -> int:
+    """Return the longest chunk, up to 50 turns, that divides every interval; short leftovers get their own program."""
+    common = math.gcd(*turns)
+    best = max(length for length in range(1, longest + 1) if common % length == 0)
+    return best if best >= 5 else longest
+
+
+def _where(flags: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    """Choose per environment, whatever the trailing shape."""
+    return jnp.where(flags.reshape(flags.shape + (1,) * (new.ndim - flags.ndim)), new, old)

@@ -1,0 +1,76 @@
+"""The choices of a training run, refused before it starts where they cannot work."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from inbounds.errors import ConfigurationError
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How long, how wide and where to train; the learner's own settings stand beside it."""
+
+    steps: int = 1_000_000
+    """Environment steps of every seed."""
+    seed: int = 0
+    """First seed; the others follow it."""
+    seeds: int = 1
+    """Independent seeds trained at once on one device."""
+    environments: int | None = None
+    """Environments per seed; by default 1 on a CPU and 16 on a GPU. Updates keep pace with steps."""
+    updates_per_step: float = 1.0
+    """Gradient steps per environment step."""
+    warm_up: int | None = None
+    """Random steps before learning starts; by default min(10,000, steps / 10)."""
+    capacity: int = 1_000_000
+    """Transitions that each replay ring holds."""
+    evaluate_every: int = 10_000
+    """Environment steps between two evaluations; 0 evaluates at the end only."""
+    episodes: int = 10
+    """Episodes per evaluation and seed."""
+    preference: tuple[float, float] = (0.9, 0.1)
+    """Preference at which policies are evaluated."""
+    checkpoint_every: int = 100_000
+    """Environment steps between two checkpoints; 0 keeps the final one only."""
+    keep: int = 1
+    """Checkpoints kept beside the newest one's predecessors: older ones are removed."""
+    threads: int = 0
+    """Threads that step host environments; 0 uses every core."""
+    device: str | None = None
+    """`cpu` or `gpu`; by default what JAX finds."""
+    deterministic: bool = False
+    """Ask the GPU for reproducible kernels, at some cost in speed."""
+    out: Path | None = None
+    """Run folder; by default runs/TASK-LEARNER-SEED-TIME."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the remedy."""
+        for name in ("steps", "seeds", "capacity", "episodes"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name}={getattr(self, name)} must be at least 1.")
+        if self.environments is not None and self.environments < 1:
+            raise ConfigurationError(f"environments={self.environments} must be at least 1.")
+        if self.warm_up is not None and self.warm_up >= self.steps:
+            raise ConfigurationError(
+                f"warm_up={self.warm_up} is not shorter than steps={self.steps}, so nothing would be learnt. "
+                f"Lower warm_up or raise steps."
+            )
+        if self.updates_per_step <= 0:
+            raise ConfigurationError(f"updates_per_step={self.updates_per_step} must be positive.")
+
+    def warm_up_steps(self) -> int:
+        """Return the length of the random phase."""
+        return min(10_000, self.steps // 10) if self.warm_up is None else self.warm_up
+
+
+def require_learnable(config: TrainingConfig, batch_size: int) -> None:
+    """Refuse a replay that could never fill a batch."""
+    if config.capacity < batch_size:
+        raise ConfigurationError(
+            f"capacity={config.capacity} is smaller than batch_size={batch_size}, so the learner would wait for ever. "
+            f"Raise capacity or lower batch_size."
+        )
+    if config.warm_up_steps() * 1 < 1:
+        raise ConfigurationError("at least one warm-up step is needed before the first update. Raise warm_up.")

@@ -1,0 +1,169 @@
+"""How good and how valid a policy is: the paper's protocol, for all seeds of a run at once.
+
+Return: undiscounted, unscaled reward of episodes in which the deterministic action, projected where it must be, is
+executed. Valid action rate: share of raw policy samples, 100 at every visited state, with violation <= 0 in
+float64; averaged over the states of an episode, then over episodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.learners.learner import Learner, Spec
+from inbounds.tasks.task import Task
+
+SAMPLES = 100
+"""Policy samples per visited state, as in the paper."""
+
+
+class Evaluation(NamedTuple):
+    """What one evaluation found, per seed (leading axis) and episode."""
+
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    valid_rate: NDArray[np.float64]
+    """(seeds,): share of raw policy samples that are feasible."""
+    deterministic_valid_rate: NDArray[np.float64]
+    """(seeds,): share of visited states whose raw deterministic action is feasible."""
+    projections: NDArray[np.int64]
+    """(seeds,): actions that had to be projected before they were executed."""
+    worst_violation: float
+    """Largest violation of an executed action, in float64; at most 0."""
+
+
+class Rollout(NamedTuple):
+    """Episodes played side by side: (time, seeds, episodes, ...); entries after an episode's end do not count."""
+
+    observation: NDArray[np.float64]
+    action: NDArray[np.float32]
+    is_feasible: NDArray[np.bool_]
+    reward: NDArray[np.float64]
+    alive: NDArray[np.bool_]
+
+
+class Evaluator:
+    """Plays episodes with environments and keys of its own, so that evaluating more often changes no training."""
+
+    def __init__(self, task: Task, learner: Learner, spec: Spec, episodes: int, threads: int = 0) -> None:
+        """Prepare the programs; environments are built on the first evaluation."""
+        self.task, self.learner, self.spec, self.episodes, self.threads = task, learner, spec, episodes, threads
+        self._environments: Any = None
+        self._act = jax.jit(self._act_projected)
+        self._valid = jax.jit(self._valid_share)
+        self._play = jax.jit(self._play_compiled)
+
+    def evaluate(self, states: Any, seeds: list[int], preference: tuple[float, float], salt: int) -> Evaluation:
+        """Play the episodes of every seed; `salt` (the training step) gives each evaluation episodes of its own."""
+        weights = jnp.asarray(preference, jnp.float32)
+        episode_seeds = [
+            [(2_000_000_011 + 1_000_003 * seed + 7_919 * salt + index) % (2**31) for index in range(self.episodes)]
+            for seed in seeds
+        ]
+        if self.task.compiled is not None:
+            keys = jnp.stack([jnp.stack([jax.random.key(value) for value in row]) for row in episode_seeds])
+            played = jax.tree.map(np.asarray, self._play(states, weights, keys))
+            rollout = Rollout(*played[:4], _alive(played[4]))
+        else:
+            rollout = self._play_host(states, weights, episode_seeds)
+        return self._summarise(states, weights, rollout, salt)
+
+    def _act_projected(self, states: Any, observation: jax.Array, preference: jax.Array) -> tuple[jax.Array, jax.Array]:
+        raw = jax.vmap(lambda state, seen: self.learner.deterministic(state, self.spec, seen, preference))(states, observation)
+        constraint = self.spec.constraint
+        is_feasible = constraint.contains(observation, raw)
+        action = jax.lax.cond(jnp.all(is_feasible), lambda: raw, lambda: constraint.project(observation, raw))
+        return action, is_feasible
+
+    def _play_host(self, states: Any, preference: jax.Array, seeds: list[list[int]]) -> Rollout:
+        shape = (len(seeds), self.episodes)
+        if self._environments is None or self._environments.count != shape[0] * shape[1]:
+            if self.task.host is None:
+                raise ValueError(f"{self.task.name} has neither host nor compiled environments")
+            self._environments = self.task.host(shape[0] * shape[1], self.threads)
+        observation = self._environments.reset([value for row in seeds for value in row])
+        alive = np.ones(shape, bool)
+        steps: list[tuple[NDArray[Any], ...]] = []
+        while alive.any():
+            shaped = observation.reshape(*shape, -1)
+            action, is_feasible = self._act(states, jnp.asarray(shaped, jnp.float32), preference)
+            executed = np.asarray(action)
+            step = self._environments.step(executed.reshape(shape[0] * shape[1], -1))
+            steps.append((shaped, executed, np.asarray(is_feasible), step.reward.reshape(shape), alive))
+            alive = alive & ~(step.terminated | step.truncated).reshape(shape)
+            observation = step.observation
+        return Rollout(*(np.stack(column) for column in zip(*steps, strict=True)))
+
+    def _play_compiled(self, states: Any, preference: jax.Array, keys: jax.Array) -> tuple[jax.Array, ...]:
+        assert self.task.compiled is not None
+        environment = self.task.compiled()
+        begin = jax.vmap(jax.vmap(environment.reset))
+        advance = jax.vmap(jax.vmap(environment.step))
+
+        def turn(carry: Any, time: jax.Array) -> Any:
+            state, observation = carry
+            action, is_feasible = self._act_projected(states, observation, preference)
+            step_keys = jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, time)))(keys)
+            step = advance(state, action, step_keys)
+            ended = step.terminated | step.truncated
+            return (step.state, step.observation), (observation, action, is_feasible, step.reward, ended)
+
+        _, columns = jax.lax.scan(turn, begin(keys), jnp.arange(self.task.horizon))
+        played: tuple[jax.Array, ...] = columns
+        return played
+
+    def _valid_share(self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array) -> jax.Array:
+        """Return the feasible share of raw samples at (seeds, states, observation) in float64."""
+        seen = observation.astype(jnp.float32)
+        keys = jax.random.split(key, seen.shape[0])
+        drawn = jax.vmap(
+            lambda state, rows, one: self.learner.samples(state, self.spec, rows, preference, one, SAMPLES)
+        )(states, seen, keys)
+        excess = self.spec.constraint.violation(observation[..., None, :], drawn.astype(observation.dtype))
+        return jnp.mean(excess <= 0, axis=-1)
+
+    def _summarise(self, states: Any, preference: jax.Array, rollout: Rollout, salt: int) -> Evaluation:
+        time, seeds, episodes = rollout.alive.shape
+        shares = np.zeros(rollout.alive.shape)
+        # About 2^22 samples at a time keep the memory of a wide evaluation within a few hundred megabytes.
+        block = max(1, 2**22 // (seeds * episodes * SAMPLES))
+        with float64():
+            for start in range(0, time, block):
+                part = rollout.observation[start : start + block].astype(np.float64)
+                padded = np.concatenate([part, np.repeat(part[-1:], block - len(part), axis=0)])
+                rows = np.moveaxis(padded, 0, 1).reshape(seeds, block * episodes, -1)
+                share = self._valid(states, preference, jnp.asarray(rows), jax.random.fold_in(jax.random.key(salt), start))
+                moved = np.moveaxis(np.asarray(share).reshape(seeds, block, episodes), 1, 0)
+                shares[start : start + block] = moved[: len(part)]
+        alive = rollout.alive
+        lengths = alive.sum(axis=0)
+        executed = np.asarray(
+            self.task.constraint.violation(
+                rollout.observation.astype(np.float64)[alive], rollout.action.astype(np.float64)[alive]
+            )
+        )
+        return Evaluation(
+            returns=np.sum(rollout.reward * alive, axis=0),
+            lengths=lengths,
+            valid_rate=np.mean(np.sum(shares * alive, axis=0) / lengths, axis=1),
+            deterministic_valid_rate=np.mean(np.sum(rollout.is_feasible * alive, axis=0) / lengths, axis=1),
+            projections=np.sum(~rollout.is_feasible & alive, axis=(0, 2)),
+            worst_violation=float(executed.max()),
+        )
+
+
+def _alive(ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which steps belong to the first episode: all up to and including the one that ends it."""
+    before = np.cumsum(ended, axis=0) - ended
+    return before == 0
+
+
+def float64() -> contextlib.AbstractContextManager[Any]:
+    """Let JAX compute in float64 within a block; everything outside keeps its own types."""
+    block: contextlib.AbstractContextManager[Any] = jax.enable_x64(True)
+    return block

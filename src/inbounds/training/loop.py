@@ -1,0 +1,253 @@
+"""Training from the first random step to the last evaluation, for all seeds at once; stopping and resuming."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from inbounds.errors import ConfigurationError, DivergenceError
+from inbounds.learners.learner import Learner, Metrics, Spec
+from inbounds.tasks.task import Task
+from inbounds.training.checkpoint import (
+    as_device_tree,
+    fill,
+    flatten,
+    latest_checkpoint,
+    nest,
+    read_checkpoint,
+    write_checkpoint,
+)
+from inbounds.training.compiled_collector import CompiledCollector
+from inbounds.training.config import TrainingConfig, require_learnable
+from inbounds.training.evaluate import Evaluation, Evaluator
+from inbounds.training.host_collector import Episodes, HostCollector
+from inbounds.training.program import Programs, TrainingState, seed_keys
+from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+
+Callback = Callable[[dict[str, Any]], bool | None]
+"""Called with every row that is logged; returning True stops the run after a checkpoint."""
+
+
+class Training:
+    """One run in progress: what it trains, where it stands, and how it is written down."""
+
+    def __init__(
+        self, task: Task, learner: Learner, config: TrainingConfig, folder: RunFolder, callbacks: Sequence[Callback] = ()
+    ) -> None:
+        """Build programs, environments and the evaluator; nothing has moved yet."""
+        require_learnable(config, learner.batch_size)
+        self.task, self.learner, self.config, self.folder, self.callbacks = task, learner, config, folder, callbacks
+        self.spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+        self.seeds = list(range(config.seed, config.seed + config.seeds))
+        self.environments = config.environments or default_environments()
+        updates = max(1, round(self.environments * config.updates_per_step))
+        self.programs = Programs(learner, self.spec, self.environments, updates, config.capacity)
+        keys = seed_keys(config.seed, config.seeds)
+        self.collector: HostCollector | CompiledCollector
+        if task.compiled is not None:
+            intervals = (config.steps, config.evaluate_every, config.checkpoint_every, LOG_EVERY)
+            self.collector = CompiledCollector(
+                task, self.programs, keys, self.seeds, config.warm_up_steps(), intervals
+            )
+        else:
+            self.collector = HostCollector(
+                task, self.programs, keys, self.seeds, config.warm_up_steps(), config.threads
+            )
+        self.evaluator = Evaluator(task, learner, self.spec, config.episodes, config.threads)
+        self.keys = keys
+        self.seconds = 0.0
+        self.logged_counters: Any = None
+
+    # Life of a run -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin from nothing."""
+        self.state: TrainingState = self.programs.init(self.keys)
+        self.collector.start()
+        self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
+
+    def resume(self) -> int:
+        """Go on from the newest checkpoint and return its step."""
+        arrays, notes = read_checkpoint(latest_checkpoint(self.folder.checkpoints))
+        if notes["seeds"] != self.seeds or notes["environments"] != self.environments:
+            raise ConfigurationError(
+                f"the checkpoint has seeds {notes['seeds']} and {notes['environments']} environments each, the run asks "
+                f"for {self.seeds} and {self.environments}. Resume with the same numbers."
+            )
+        template = jax.eval_shape(self.programs.init, self.keys)
+        rows = arrays["training/replay/rows"]
+        empty = np.zeros(template.replay.rows.shape, np.float32)
+        empty[:, :, : rows.shape[2]] = rows
+        arrays["training/replay/rows"] = empty
+        self.state = as_device_tree(fill(template, arrays, "training"))
+        if isinstance(self.collector, CompiledCollector):
+            self.collector.start()
+            self.collector.restore({"world": fill(self.collector.world, arrays, "collector/world")})
+        else:
+            self.collector.start()
+            self.collector.restore(nest(arrays, "collector"))
+        self.seconds = float(notes["seconds"])
+        self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
+        self.folder.truncate_after(int(notes["step"]))
+        self.folder.amend_provenance(resumed_exactly=self.collector.exact_resume)
+        return int(notes["step"])
+
+    @property
+    def step(self) -> int:
+        """Return the environment steps that every seed has taken."""
+        return self.collector.turn * self.environments
+
+    def run(self) -> None:
+        """Train to the last step, evaluating and saving on the way; Ctrl-C saves first."""
+        config = self.config
+        try:
+            while self.step < config.steps:
+                turns = self._turns_to_next_event()
+                began = time.perf_counter()
+                self.state, metrics, episodes = self.collector.run(self.state, turns)
+                jax.block_until_ready(self.state.counters)
+                elapsed = time.perf_counter() - began
+                self.seconds += elapsed
+                stop = self._log(metrics, episodes, turns * self.environments / elapsed)
+                if self._is_due(config.evaluate_every) or self.step >= config.steps:
+                    stop = self._evaluate() or stop
+                if stop or self._is_due(config.checkpoint_every) or self.step >= config.steps:
+                    self.save()
+                if stop:
+                    return
+        except KeyboardInterrupt:
+            self.save()
+            raise
+
+    def _turns_to_next_event(self) -> int:
+        """Return how many turns may pass before something must be logged, evaluated or saved."""
+        events = [self.config.steps, _next_multiple(self.step, LOG_EVERY)]
+        for interval in (self.config.evaluate_every, self.config.checkpoint_every):
+            if interval:
+                events.append(_next_multiple(self.step, interval))
+        return max(1, -(-(min(events) - self.step) // self.environments))
+
+    def _is_due(self, interval: int) -> bool:
+        """Tell whether the last turn crossed a multiple of the interval."""
+        return bool(interval) and self.step // interval > (self.step - self.environments) // interval
+
+    # What is written down ------------------------------------------------------------------------------------------
+
+    def _log(self, metrics: Metrics, episodes: Episodes, speed: float) -> bool:
+        counters = jax.tree.map(np.asarray, self.state.counters)
+        before, self.logged_counters = self.logged_counters, counters
+        values = {name: np.asarray(value) for name, value in metrics.items()}
+        for name, value in values.items():
+            if not np.all(np.isfinite(value)):
+                self._stop_diverged(name)
+        stop = False
+        for index, seed in enumerate(self.seeds):
+            ended = [value for which, value in zip(episodes.seed, episodes.value, strict=True) if which == index]
+            actions = int(counters.actions[index] - before.actions[index])
+            row = {
+                "step": self.step,
+                "seed": seed,
+                "seconds": round(self.seconds, 3),
+                "steps_per_second": round(speed, 1),
+                "episodes": len(ended),
+                "training_return": float(np.mean(ended)) if ended else None,
+                "acceptance": float(counters.acceptance[index] - before.acceptance[index]) / max(actions, 1),
+                "projections": int(counters.projections[index]),
+                "rejections": int(counters.rejections[index]),
+                **{name: float(value[index]) for name, value in values.items()},
+            }
+            self.folder.log(METRICS, row)
+            stop = self._tell({"kind": "metrics", **row}) or stop
+        return stop
+
+    def _evaluate(self) -> bool:
+        began = time.perf_counter()
+        found: Evaluation = self.evaluator.evaluate(
+            self.state.learner, self.seeds, self.config.preference, salt=self.step
+        )
+        spent = time.perf_counter() - began
+        stop = False
+        for index, seed in enumerate(self.seeds):
+            row = {
+                "step": self.step,
+                "seed": seed,
+                "return": float(np.mean(found.returns[index])),
+                "return_deviation": float(np.std(found.returns[index])),
+                "length": float(np.mean(found.lengths[index])),
+                "valid_action_rate": float(found.valid_rate[index]),
+                "deterministic_valid_rate": float(found.deterministic_valid_rate[index]),
+                "evaluation_projections": int(found.projections[index]),
+                "worst_violation": max(found.worst_violation, 0.0),
+                "training_projections": int(self.logged_counters.projections[index]),
+                "seconds": round(self.seconds, 3),
+                "evaluation_seconds": round(spent, 3),
+            }
+            self.folder.log(EVALUATIONS, row)
+            stop = self._tell({"kind": "evaluation", **row}) or stop
+        return stop
+
+    def _tell(self, row: dict[str, Any]) -> bool:
+        return any([bool(callback(row)) for callback in self.callbacks])
+
+    def save(self) -> Path:
+        """Write a checkpoint with everything that a bit-identical resume needs."""
+        replay = self.state.replay
+        filled = int(np.max(np.asarray(replay.size))) or 1
+        trimmed = self.state._replace(replay=replay._replace(rows=replay.rows[:, :, :filled]))
+        notes = {
+            "seeds": self.seeds,
+            "environments": self.environments,
+            "seconds": self.seconds,
+            "task": self.task.name,
+            "learner": type(self.learner).__name__,
+        }
+        tree = {"training": trimmed, "collector": self.collector.save()}
+        return write_checkpoint(self.folder.checkpoints, self.step, tree, notes, self.config.keep)
+
+    def _stop_diverged(self, name: str) -> None:
+        """Keep the last good checkpoint, dump what the learner saw, and stop."""
+        from safetensors.numpy import save_file
+
+        rows = self.programs.batch_of_turn(self.state, self.keys, np.int32(self.collector.turn - 1))
+        save_file(flatten({"batch": rows, "learner": self.state.learner}), self.folder.path / "divergence.safetensors")
+        raise DivergenceError(
+            f"{name} is not a finite number at step {self.step}. The last batch and the parameters are in "
+            f"divergence.safetensors; resume from the last checkpoint with a smaller learning rate or reward scale."
+        )
+
+
+LOG_EVERY = 2_000
+"""Environment steps of a seed between two lines of metrics."""
+
+
+def default_environments() -> int:
+    """Return how many environments a seed gets: one where updates are slow, sixteen where launches are."""
+    return 1 if jax.default_backend() == "cpu" else 16
+
+
+def _next_multiple(step: int, interval: int) -> int:
+    return (step // interval + 1) * interval
+
+
+def resolved(task: Task, learner: Learner, learner_name: str, config: TrainingConfig, environments: int) -> dict[str, Any]:
+    """Return every value of a run, with nothing left to defaults, so that its folder explains itself."""
+    settings = dataclasses.asdict(learner)  # type: ignore[call-overload]  # every learner is a dataclass
+    return {
+        "task": task.name,
+        "observation_size": task.observation_size,
+        "action_low": task.action_low,
+        "action_high": task.action_high,
+        "constraint": task.constraint.to_json(),
+        "learner": {"name": learner_name, **settings},
+        "training": {
+            **dataclasses.asdict(config),
+            "environments": environments,
+            "warm_up": config.warm_up_steps(),
+        },
+    }

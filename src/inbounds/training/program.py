@@ -1,0 +1,149 @@
+"""The compiled programs of a run: act for all seeds, remember what happened, update; the state they pass on."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from inbounds.learners.learner import Learner, Metrics, Outcome, Spec
+from inbounds.policies.acceptance import Draw
+from inbounds.replay.ring import Layout, Replay, append, draw_rows, empty_replay
+
+
+class Counters(NamedTuple):
+    """What acting cost so far, per seed."""
+
+    projections: jax.Array
+    """Actions for which every proposal was rejected, so that a fallback was computed."""
+    rejections: jax.Array
+    """Proposals that were turned down before one was accepted."""
+    acceptance: jax.Array
+    """Sum of the feasible share of all proposals, over `actions`."""
+    actions: jax.Array
+
+
+class TrainingState(NamedTuple):
+    """Everything that learning changes; the leading axis of every array is the seed."""
+
+    learner: Any
+    replay: Replay
+    counters: Counters
+
+
+class Exchange(NamedTuple):
+    """What crosses from environments to the device after a step: (seeds, environments, ...)."""
+
+    observation: jax.Array
+    """What to act on next."""
+    is_first: jax.Array
+    """An episode starts with this observation."""
+    reward: jax.Array
+    discount: jax.Array
+    next_observation: jax.Array
+    """The successor of the previous action, before any reset."""
+
+
+class Programs:
+    """Jitted functions for one learner on one task; shapes are fixed by the numbers of seeds and environments."""
+
+    def __init__(self, learner: Learner, spec: Spec, environments: int, updates: int, capacity: int) -> None:
+        """Prepare the programs; nothing is compiled before it is first called."""
+        self.learner, self.spec = learner, spec
+        self.environments, self.updates, self.capacity = environments, updates, capacity
+        self.layout = Layout(spec.observation_size, spec.box.size, learner.objectives)
+        self.init = jax.jit(self._init)
+        self.act = jax.jit(self._act, static_argnames="warm")
+        self.batch_of_turn = jax.jit(self._batch_of_turn)
+        self.learn = jax.jit(self._learn, static_argnames=("warm", "updates"), donate_argnums=0)
+
+    def _init(self, keys: jax.Array) -> TrainingState:
+        """Return the state of all seeds; each is what it would be alone."""
+        seeds = keys.shape[0]
+        init_keys = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
+        learner = jax.vmap(lambda key: self.learner.init(key, self.spec))(init_keys)
+        replay = jax.vmap(lambda _: empty_replay(len(self.learner.rings), self.capacity, self.layout.width))(
+            jnp.arange(seeds)
+        )
+        zeros = jnp.zeros(seeds, jnp.int32)
+        return TrainingState(learner, replay, Counters(zeros, zeros, jnp.zeros(seeds), zeros))
+
+    def empty_context(self, keys: jax.Array) -> jax.Array:
+        """Return a context of the right shape; every environment starts an episode and replaces it at once."""
+        return jax.vmap(lambda key: self.learner.new_context(key, (self.environments,)))(keys)
+
+    def _act(
+        self, learner: Any, context: jax.Array, exchange: Exchange, keys: jax.Array, turn: jax.Array, warm: bool
+    ) -> tuple[jax.Array, Draw]:
+        """Draw new contexts where episodes start, then choose actions."""
+        turn_keys = keys_of_turn(keys, turn, purpose=1)
+        context_keys, action_keys = jax.vmap(jax.random.split, out_axes=1)(turn_keys)
+        fresh = jax.vmap(lambda key: self.learner.new_context(key, (self.environments,)))(context_keys)
+        context = jnp.where(exchange.is_first[..., None], fresh, context)
+        return context, self.learner.act(learner, self.spec, exchange.observation, context, action_keys, warm)
+
+    def _learn(
+        self, state: TrainingState, observation: jax.Array, draw: Draw, exchange: Exchange, keys: jax.Array,
+        turn: jax.Array, warm: bool, updates: int,
+    ) -> tuple[TrainingState, Metrics]:
+        """Remember one step of all environments, then take `updates` gradient steps for every seed."""
+        outcome = Outcome(exchange.reward, exchange.discount, exchange.next_observation)
+        replay = jax.vmap(self._remember)(state.replay, observation, draw, outcome)
+        step = (turn + 1) * self.environments
+        learner = jax.vmap(lambda one, drawn: self.learner.adapt(one, drawn, step, warm))(state.learner, draw)
+        counters = Counters(
+            state.counters.projections + jnp.sum(draw.is_projected, axis=1, dtype=jnp.int32),
+            state.counters.rejections + jnp.sum(draw.is_rejected, axis=(1, 2), dtype=jnp.int32),
+            state.counters.acceptance + jnp.sum(draw.acceptance, axis=1),
+            state.counters.actions + self.environments,
+        )
+        metrics: Metrics = {}
+        if updates:
+            update_keys = keys_of_turn(keys, turn, purpose=2)
+            learner, metrics = jax.vmap(functools.partial(self._update, step=step, updates=updates))(
+                learner, replay, update_keys
+            )
+        return TrainingState(learner, replay, counters), metrics
+
+    def _batch_of_turn(self, state: TrainingState, keys: jax.Array, turn: jax.Array) -> jax.Array:
+        """Return the rows that the updates of a turn drew, for a look at what made a run diverge."""
+        step = (turn + 1) * self.environments
+
+        def rows(learner: Any, replay: Replay, key: jax.Array) -> jax.Array:
+            row_key, _ = jax.random.split(key)
+            return draw_rows(replay, row_key, self.updates, self.learner.batch_size, self.learner.shares(learner, step))
+
+        return jax.vmap(rows)(state.learner, state.replay, keys_of_turn(keys, turn, purpose=2))
+
+    def _remember(self, replay: Replay, observation: jax.Array, draw: Draw, outcome: Outcome) -> Replay:
+        memories = self.learner.remember(self.spec, observation, draw, outcome)
+        for ring, name in enumerate(self.learner.rings):
+            memory = memories[name]
+            replay = append(replay, ring, self.layout.pack(memory.transition), memory.mask)
+        return replay
+
+    def _update(self, learner: Any, replay: Replay, key: jax.Array, step: jax.Array, updates: int) -> tuple[Any, Metrics]:
+        """Take gradient steps for one seed: all rows and all noise are drawn at once, then scanned over."""
+        row_key, noise_key = jax.random.split(key)
+        rows = draw_rows(replay, row_key, updates, self.learner.batch_size, self.learner.shares(learner, step))
+        noise = jax.vmap(lambda one: self.learner.noise(one, self.spec))(jax.random.split(noise_key, updates))
+        batches = self.layout.unpack(rows)
+
+        def one_update(carry: Any, inputs: Any) -> tuple[Any, Metrics]:
+            batch, drawn = inputs
+            return self.learner.update(carry, self.spec, batch, drawn)
+
+        learner, metrics = jax.lax.scan(one_update, learner, (batches, noise))
+        return learner, jax.tree.map(lambda values: values[-1], metrics)
+
+
+def keys_of_turn(keys: jax.Array, turn: jax.Array, purpose: int) -> jax.Array:
+    """Return one key per seed for this turn and purpose: a function of the counter, so nothing has to be stored."""
+    return jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, purpose), turn))(keys)
+
+
+def seed_keys(seed: int, seeds: int) -> jax.Array:
+    """Return the root key of every seed, the same whether it is trained alone or with others."""
+    return jnp.stack([jax.random.key(seed + index) for index in range(seeds)])

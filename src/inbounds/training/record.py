@@ -1,0 +1,90 @@
+"""The run folder: resolved configuration, provenance, metrics and evaluations, each line whole or not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from inbounds.errors import ConfigurationError, InvalidInputError
+
+CONFIG, PROVENANCE = "config.json", "provenance.json"
+METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
+
+
+class RunFolder:
+    """Writes and reads one run; reports know runs through this class alone."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the folder; nothing is touched yet."""
+        self.path = Path(path)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return where checkpoints lie."""
+        return self.path / "checkpoints"
+
+    def create(self, config: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
+        """Start a new run; an existing one is never overwritten."""
+        if (self.path / CONFIG).exists():
+            raise ConfigurationError(f"{self.path} holds a run already. Choose another folder, or resume it.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / CONFIG).write_text(json.dumps(config, indent=1, default=_plain) + "\n")
+        (self.path / PROVENANCE).write_text(json.dumps(provenance, indent=1, default=_plain) + "\n")
+
+    def config(self) -> dict[str, Any]:
+        """Return the resolved configuration."""
+        return self._json(CONFIG)
+
+    def provenance(self) -> dict[str, Any]:
+        """Return where the run was made."""
+        return self._json(PROVENANCE)
+
+    def amend_provenance(self, **values: Any) -> None:
+        """Add facts that only became known later, such as a resume."""
+        (self.path / PROVENANCE).write_text(json.dumps({**self.provenance(), **values}, indent=1, default=_plain) + "\n")
+
+    def log(self, name: str, row: Mapping[str, Any]) -> None:
+        """Append one line to metrics or evaluations."""
+        with open(self.path / name, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(row, default=_plain) + "\n")
+
+    def truncate_after(self, step: int) -> None:
+        """Forget lines beyond a checkpoint that a resumed run is about to write again."""
+        for name in (METRICS, EVALUATIONS):
+            kept = [row for row in self.rows(name) if row["step"] <= step]
+            if (self.path / name).exists():
+                (self.path / name).write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+    def rows(self, name: str) -> Iterator[dict[str, Any]]:
+        """Read a JSONL file, naming a damaged line instead of passing over it."""
+        path = self.path / name
+        if not path.exists():
+            return
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InvalidInputError(f"line {number} of {path} is damaged ({error}). Remove the line, or resume the run.") from error
+            yield row
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            read: dict[str, Any] = json.loads((self.path / name).read_text())
+        except FileNotFoundError as error:
+            raise InvalidInputError(f"{self.path} is not a run: it has no {name}. Give the folder that training wrote.") from error
+        except json.JSONDecodeError as error:
+            raise InvalidInputError(f"{self.path / name} is damaged ({error}). Restore it or train again.") from error
+        return read
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no place in a run folder")

@@ -1,0 +1,62 @@
+"""What a run came to: the last evaluation of every seed, read from its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inbounds.training.record import EVALUATIONS, RunFolder
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """Return, valid action rate, projections and worst violation of a run's last evaluation."""
+
+    path: Path
+    task: str
+    learner: str
+    step: int
+    evaluations: tuple[dict[str, Any], ...]
+    """The last evaluation, one row per seed."""
+    worst_violation: float
+    """The worst over all evaluations; training refuses anything above zero at the environment's door."""
+
+    @classmethod
+    def read(cls, path: Path) -> RunSummary:
+        """Read the folder of a run."""
+        folder = RunFolder(path)
+        config = folder.config()
+        rows = list(folder.rows(EVALUATIONS))
+        last = max((row["step"] for row in rows), default=0)
+        return cls(
+            path=Path(path),
+            task=config["task"],
+            learner=config["learner"]["name"],
+            step=last,
+            evaluations=tuple(row for row in rows if row["step"] == last),
+            worst_violation=max((row["worst_violation"] for row in rows), default=0.0),
+        )
+
+    def column(self, name: str) -> np.ndarray:
+        """Return one number per seed."""
+        return np.asarray([row[name] for row in self.evaluations], dtype=np.float64)
+
+    def __str__(self) -> str:
+        """Return the lines that a user wants to see first."""
+        if not self.evaluations:
+            return f"{self.task}, {self.learner}: not evaluated yet ({self.path})"
+        returns, valid = self.column("return"), self.column("valid_action_rate")
+        return "\n".join(
+            [
+                f"{self.task}, {self.learner}, {self.step:,} steps, {len(self.evaluations)} seed(s)",
+                f"  return             {returns.mean():.4g} +- {returns.std():.2g} over seeds",
+                f"  valid action rate  {valid.mean():.3f}",
+                f"  projections        {self.column('training_projections').mean():,.0f} in training per seed",
+                f"  worst violation    {self.worst_violation:g}",
+                f"  training time      {self.evaluations[0]['seconds']:.1f} s, evaluation aside",
+                f"  folder             {self.path}",
+            ]
+        )
