@@ -9,8 +9,9 @@ import numpy as np
 
 from inbounds.constraints.arrays import Array, clip, is_jax
 from inbounds.constraints.box import Bounds, box_centre, spread
-from inbounds.constraints.constraint import Constraint, Situation
+from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.situation import Situation
 
 ROUNDS_ON_DEVICE = 100
 ROUNDS_ON_HOST = 2000
@@ -29,8 +30,9 @@ def nearest_by_turns(
 ) -> Array:
     """Return the Euclidean projection on all members and a box, as the limit of projections in turns.
 
-    Plain turns would end somewhere in the set; Dykstra's corrections, one per member, make it the nearest point.
-    JAX runs a fixed number of rounds, so that the function can be compiled; elsewhere it stops when settled.
+    Plain turns would end somewhere in the set; Dykstra's corrections, one per member, make it the nearest
+    point. JAX runs a fixed number of rounds, so that the function can be compiled; elsewhere it stops when
+    settled.
     """
     xp = at.xp
     projections = _projections(at, members, bounds)

@@ -1,4 +1,4 @@
-"""Which array library a value belongs to, and whether it is fit to be judged: shapes, types and finite numbers."""
+"""Which array library a value belongs to, and whether it is fit to be judged: shape, type, finite numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_array(value: object) -> bool:
 
 
 def namespace_of(array: Array) -> Any:
-    """Return the array-API functions that act on `array`; numpy first, since the deployed policy asks often."""
+    """Return the array-API functions that act on `array`; numpy first, as a deployed policy asks often."""
     if isinstance(array, np.ndarray | np.generic):
         return np
     if is_jax(array):
@@ -61,7 +61,7 @@ def is_single_precision(xp: Any, dtype: Any) -> bool:
 
 
 def as_array(name: str, value: Any) -> Array:
-    """Accept real arrays of any library as they are and turn plain numbers and lists into float64 numpy arrays."""
+    """Accept real arrays of any library as they are and turn lists of numbers into float64 numpy arrays."""
     if is_array(value):
         array = value
         xp = namespace_of(array)
@@ -70,14 +70,14 @@ def as_array(name: str, value: Any) -> Array:
         )
         if not is_real:
             raise InvalidInputError(
-                f"the {name} has type {array.dtype}, but real numbers are expected. Convert it to float32 or float64."
+                f"the {name} has type {array.dtype}, but real numbers are expected. Convert it to float32."
             )
     else:
         try:
             array = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
-                f"the {name} is {value!r}, which is not an array of numbers. Pass a list or an array of floats."
+                f"the {name} is {value!r}, which is not an array of numbers. Pass an array of floats."
             ) from error
     if array.ndim == 0:
         raise InvalidInputError(
@@ -88,7 +88,7 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def require_finite(name: str, array: Array) -> None:
-    """Refuse NaN and infinities wherever the values are known; a traced array is judged by comparison instead."""
+    """Refuse NaN and infinities wherever values are known; a traced array is judged by comparison instead."""
     if isinstance(array, np.ndarray):
         is_finite = bool(np.logical_and.reduce(np.isfinite(array), axis=None))
     elif is_traced(array):
@@ -98,7 +98,7 @@ def require_finite(name: str, array: Array) -> None:
         is_finite = bool(xp.all(xp.isfinite(array)))
     if not is_finite:
         raise InvalidInputError(
-            f"the {name} holds a value that is not finite, so it can be neither judged nor executed: {array}. "
+            f"the {name} holds a value that is not finite, so it cannot be judged or executed: {array}. "
             f"Look for a diverged policy or a broken sensor, and pass finite numbers."
         )
 
@@ -121,8 +121,8 @@ def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
 def dot(xp: Any, left: Array, right: Array) -> Array:
     """Return sum_j left_j right_j over the last axis.
 
-    On an accelerator a matrix product of float32 numbers may be computed with a 10-bit mantissa, which would break
-    the promise of `contains`; products and a sum are exact to rounding everywhere.
+    On an accelerator a matrix product of float32 numbers may be computed with a 10-bit mantissa, which would
+    break the promise of `contains`; products and a sum are exact to rounding everywhere.
     """
     if xp is np:
         return np.vecdot(left, right)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from inbounds.constraints.arrays import Array, clip, dot, largest
 from inbounds.constraints.box import Bounds
-from inbounds.constraints.constraint import Parameter, Situation
 from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.parameters import show
+from inbounds.constraints.situation import Parameter, Situation
 from inbounds.constraints.threshold import Ramps, crossing
 
 
@@ -38,7 +38,7 @@ class Ball(LevelSet):
         return action * scale[..., None]
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
-        """Scale the action back and clip it, x_i = clip(s a_i, low_i, high_i): linear in s^2 between breakpoints."""
+        """Scale back and clip, x_i = clip(s a_i, low_i, high_i): the level is piecewise linear in s^2."""
         xp = at.xp
         zero = xp.zeros_like(action)
         longest = largest(xp, xp.abs(action))[..., None]

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inbounds.constraints.arrays import Array, all_true, clip, least, stack_rows
-from inbounds.constraints.constraint import RELATIVE_MARGIN, Constraint, Parameter, Situation
+from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.parameters import entry, length, parameter, show
 from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import RELATIVE_MARGIN, Parameter, Situation
 from inbounds.errors import EmptySetError
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -25,9 +26,9 @@ class Bounds(NamedTuple):
 class Box(Constraint):
     """Actions with `low_i <= a_i <= high_i`; single numbers hold for every entry, infinite ones for none.
 
-    `contains` needs no margin here: it compares exactly with bounds that were rounded inward to float32, so that
-    a saturated tanh is accepted. Only bounds that are read from an observation, which may itself have been rounded,
-    keep the margin of the other sets.
+    `contains` needs no margin here: it compares exactly with bounds that were rounded inward to float32, so
+    that a saturated tanh is accepted. Only bounds that are read from an observation, which may itself have
+    been rounded, keep the margin of the other sets.
     """
 
     def __init__(self, low: Parameter, high: Parameter) -> None:
@@ -44,8 +45,8 @@ class Box(Constraint):
             if crossed.size:
                 width = float(np.min(self.high - self.low))
                 raise EmptySetError(
-                    f"Box: no action satisfies {self.formula()}; entries {crossed.tolist()} leave no float32 number "
-                    f"between low and high (the narrowest width is {width:.3g}). Swap or widen them."
+                    f"Box: no action satisfies {self.formula()}; entries {crossed.tolist()} have no float32 "
+                    f"number between low and high (the narrowest width is {width:.3g}). Swap or widen them."
                 )
 
     def bounds(self, at: Situation) -> Bounds:
@@ -53,7 +54,7 @@ class Box(Constraint):
         return Bounds(at.value(self.low), at.value(self.high))
 
     def inner_bounds(self, at: Situation, margins: float = 1.0) -> Bounds:
-        """Return the bounds that `contains` compares with; `margins` counts for bounds read from observations."""
+        """Return the bounds that `contains` compares with; `margins` count where they are read."""
         if self._inner_low is None:
             low = at.value(self.low) + (margins * RELATIVE_MARGIN) * at.magnitude(self.low)
         else:
@@ -113,7 +114,7 @@ class Box(Constraint):
 
 
 def round_inward(bound: FloatArray, towards: float) -> FloatArray:
-    """Round to the nearest float32 that is not outside the bound; `towards` is the infinity that lies inside."""
+    """Round to the nearest float32 that is not outside the bound; inside lies `towards` an infinity."""
     with np.errstate(over="ignore"):
         rounded = bound.astype(np.float32)
     is_outside = rounded < bound if towards > 0 else rounded > bound

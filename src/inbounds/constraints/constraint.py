@@ -1,9 +1,9 @@
-"""What every constraint answers: is an action allowed, by how much not, and what is the nearest one that is."""
+"""What every constraint answers: is an action allowed, by how much not, and which is the nearest that is."""
 
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,95 +13,29 @@ from inbounds.constraints.arrays import (
     as_array,
     convert,
     is_jax,
-    is_single_precision,
     is_traced,
     largest,
-    namespace_of,
     require_finite,
-    working_dtype,
 )
 from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import RELATIVE_MARGIN as RELATIVE_MARGIN
+from inbounds.constraints.situation import Parameter, Question, Situation, read_situation
+from inbounds.constraints.situation import relative_margin as relative_margin
 from inbounds.errors import EmptySetError, InvalidInputError
-
-Parameter = Any
-"""A number, an array, or a `Reference` to entries of the observation."""
-
-RELATIVE_MARGIN = 1e-6
-"""How far inside its bound an action must lie, relative to the row, for `contains` to accept it."""
-
-
-def relative_margin(dimension: int) -> float:
-    """Return the margin that covers the rounding of a float32 sum over `dimension` terms.
-
-    Up to eight entries this is 1e-6; a longer sum rounds more, and float32 acceptance must still imply
-    feasibility in float64.
-    """
-    return max(RELATIVE_MARGIN, dimension * 1.2e-7)
-
-
-class Situation(NamedTuple):
-    """Where a constraint is asked: the array library, its number type, and what parameters are read from."""
-
-    xp: Any
-    dtype: Any
-    observation: Array | None
-    previous_action: Array | None
-    device: Any = None
-
-    def value(self, parameter: Parameter, axes: int = 1) -> Array:
-        """Return a parameter as an array whose last `axes` axes are its own (0: a number, 1: a vector).
-
-        Axes before them belong to the batch of observations. A number asked for as a vector gets one entry.
-        """
-        if isinstance(parameter, Reference):
-            return _with_axes(parameter.read(self.source_of(parameter)), parameter, axes)
-        array = parameter if self.xp is np else convert(parameter, self.xp, self.dtype, self.device)
-        return array[(None,) * (axes - array.ndim)] if array.ndim < axes else array
-
-    def magnitude(self, parameter: Parameter, axes: int = 1) -> Array:
-        """Return what the rounding of a parameter is relative to: |p|, or |scale * entry| + |offset| where it is read.
-
-        The two differ where an offset cancels what was read; float32 observations make such a difference uncertain.
-        """
-        if not isinstance(parameter, Reference) or parameter.offset == 0.0:
-            return self.xp.abs(self.value(parameter, axes))
-        read = parameter.read_unscaled(self.source_of(parameter))
-        return self.xp.abs(_with_axes(read, parameter, axes)) * abs(parameter.scale) + abs(parameter.offset)
-
-    @property
-    def is_single_precision(self) -> bool:
-        """Tell whether rounding to float32 happens in every step, as on JAX's default."""
-        return is_single_precision(self.xp, self.dtype)
-
-    @property
-    def slack(self) -> float:
-        """How many margins inside the bound a projection aims, so that rounding its result leaves it accepted."""
-        return 1.6 if self.is_single_precision else 1.15
-
-    def source_of(self, parameter: Reference) -> Array | None:
-        """Return the array that a reference reads from."""
-        return self.observation if parameter.source == "observation" else self.previous_action
-
-
-class Question(NamedTuple):
-    """A checked question: the situation, the action to compute with, and the action as it came."""
-
-    at: Situation
-    action: Array
-    original: Array
 
 
 class Constraint(abc.ABC):
     """A set C(s) of allowed actions, in the units that `env.step` receives.
 
-    An action is feasible when `violation <= 0` in float64, with no tolerance. `contains` is a little stricter, so
-    that what it accepts in float32 is feasible in float64; `project` returns what `contains` accepts.
+    An action is feasible when `violation <= 0` in float64, with no tolerance. `contains` is a little
+    stricter, so that what it accepts in float32 is feasible in float64; `project` returns what `contains`
+    accepts.
 
-    A subclass states its rows g_i(s, a) <= 0, convex in a, and the geometry that follows from them. Inside, arrays
-    have any leading axes and are of the situation's library and type.
+    A subclass states its rows g_i(s, a) <= 0, convex in a, and the geometry that follows from them. Inside,
+    arrays have any leading axes and are of the situation's library and type.
     """
 
-    # What a kind of set provides ------------------------------------------------------------------------------------
+    # What a kind of set provides ----------------------------------------------------------------------------
 
     @abc.abstractmethod
     def excess(self, at: Situation, action: Array) -> Array:
@@ -121,7 +55,7 @@ class Constraint(abc.ABC):
 
     @abc.abstractmethod
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
-        """Return the largest t >= 0 with point + t * direction accepted, from a point inside; infinity is possible."""
+        """Return the largest t >= 0 with point + t * direction accepted, from a point inside; may be infinite."""
 
     @abc.abstractmethod
     def row_names(self, at: Situation, dimension: int) -> list[str]:
@@ -151,10 +85,10 @@ class Constraint(abc.ABC):
         """Answer `contains` for inputs that were checked before."""
         return all_true(at.xp, self.tightened_excess(at, action) <= 0)
 
-    # What a user asks -----------------------------------------------------------------------------------------------
+    # What a user asks ---------------------------------------------------------------------------------------
 
     def violation(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
-        """Return the largest excess over all rows: at most 0 for a feasible action, in the row's own units."""
+        """Return the largest excess over all rows, in the row's own units: at most 0 for a feasible action."""
         at, array, _ = self.situation(observation, action, previous_action)
         return largest(at.xp, self.excess(at, array))
 
@@ -166,8 +100,8 @@ class Constraint(abc.ABC):
     def project(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
         """Return the nearest accepted action; an accepted action comes back unchanged, bit for bit.
 
-        Where no action is accepted, an error names the conflicting rows; inside a compiled JAX function, which cannot
-        raise, the result is NaN instead, and never an action that looks feasible.
+        Where no action is accepted, an error names the conflicting rows; inside a compiled JAX function,
+        which cannot raise, the result is NaN instead, and never an action that looks feasible.
         """
         at, array, original = self.situation(observation, action, previous_action)
         xp = at.xp
@@ -190,9 +124,9 @@ class Constraint(abc.ABC):
         return point
 
     def distance(self, observation: Any, point: Any, direction: Any, *, previous_action: Any = None) -> Array:
-        """Return the largest t >= 0 such that `point + t * direction` is in the set; infinite if nothing stops it.
+        """Return the largest t >= 0 such that `point + t * direction` is in the set.
 
-        From a point outside the set it is 0.
+        It is infinite where nothing stops the ray, and 0 from a point outside the set.
         """
         at, array, _ = self.situation(observation, point, previous_action)
         heading = as_array("direction", direction)
@@ -269,13 +203,14 @@ class Constraint(abc.ABC):
         )
         return f"{type(self).__name__}({arguments})"
 
-    # How an answer is made strict -----------------------------------------------------------------------------------
+    # How an answer is made strict ---------------------------------------------------------------------------
 
     def settled(self, at: Situation, point: Array, dtype: Any) -> Array:
         """Round a projection to the type of the answer and move it inside where rounding left it unaccepted.
 
-        For convex rows g((1-t) x + t c) <= (1-t) g(x) + t g(c): the part t = g(x) / (g(x) - g(c)) of the way to a
-        point c inside is enough, up to rounding; hence a few attempts with growing lead, and at last c itself.
+        For convex rows g((1-t) x + t c) <= (1-t) g(x) + t g(c): the part t = g(x) / (g(x) - g(c)) of the way
+        to a point c inside is enough, up to rounding; hence a few attempts with growing lead, and at last c
+        itself.
         """
         xp = at.xp
         rounded = convert(point, xp, dtype)
@@ -311,11 +246,11 @@ class Constraint(abc.ABC):
         names = self.row_names(at, dimension)
         conflicting = [names[index] for index in np.flatnonzero(row >= -0.5 * row.max())]
         raise EmptySetError(
-            f"no action satisfies {self.formula()}: the best point still misses by {row.max():.3g}, the margin of "
-            f"`contains` included. Conflicting rows: {'; '.join(conflicting)}. Widen one of them."
+            f"no action satisfies {self.formula()}: the best point still misses by {row.max():.3g}, the margin "
+            f"of `contains` included. Conflicting rows: {'; '.join(conflicting)}. Widen one of them."
         )
 
-    # How a question is read -----------------------------------------------------------------------------------------
+    # How a question is read ---------------------------------------------------------------------------------
 
     def situation(self, observation: Any, action: Any, previous_action: Any = None) -> Question:
         """Check the inputs and read them in the action's array library."""
@@ -327,12 +262,10 @@ class Constraint(abc.ABC):
                 f"the action has {original.shape[-1]} entries, but {self.formula()} speaks of {expected}. "
                 f"Pass an action of shape (..., {expected})."
             )
-        xp = namespace_of(original)
-        dtype = working_dtype(xp)
-        at = _situation(xp, dtype, observation, previous_action, original)
-        array = convert(original, xp, dtype)
+        at = read_situation(original, observation, previous_action)
+        array = convert(original, at.xp, at.dtype)
         # Integers and half precision cannot hold a projection; their answers come in the working type.
-        is_kept = original.dtype == xp.float32 or original.dtype == xp.float64
+        is_kept = original.dtype == at.xp.float32 or original.dtype == at.xp.float64
         return Question(at, array, original if is_kept else array)
 
     def situation_without_action(
@@ -347,46 +280,13 @@ class Constraint(abc.ABC):
             )
         if dimension is not None and dimension != size:
             raise InvalidInputError(
-                f"dimension={dimension} was asked for, but {self.formula()} speaks of {size} entries. Leave it out."
+                f"dimension={dimension} was asked for, but {self.formula()} speaks of {size} entries. Omit it."
             )
         like: Any = observation if observation is not None else previous_action
         like = np.zeros(1) if like is None else as_array("observation", like)
         if is_jax(rng):
             like = rng
-        xp = namespace_of(like)
-        return _situation(xp, working_dtype(xp), observation, previous_action, like), int(size)
-
-
-def _situation(xp: Any, dtype: Any, observation: Any, previous_action: Any, like: Array) -> Situation:
-    device = like.device if "torch" in xp.__name__ else None
-    companions = []
-    for name, value in (("observation", observation), ("previous action", previous_action)):
-        array = None
-        if value is not None:
-            array = as_array(name, value)
-            require_finite(name, array)
-            array = convert(array, xp, dtype, device)
-        companions.append(array)
-    return Situation(xp, dtype, companions[0], companions[1], device)
-
-
-def _with_axes(read: Array, parameter: Reference, axes: int) -> Array:
-    own = (
-        len(parameter.shape)
-        if parameter.shape is not None
-        else 0
-        if isinstance(parameter.indices, int)
-        else 1
-    )
-    if own == axes + 1 and read.shape[-1] == 1:
-        return read[..., 0]
-    if own > axes:
-        kind = ("one number", "a vector")[min(axes, 1)]
-        raise InvalidInputError(
-            f"{parameter} reads an array of shape {read.shape[read.ndim - own :]} where {kind} is expected. "
-            f"Name fewer entries."
-        )
-    return read[(..., *(None,) * (axes - own), *(slice(None),) * own)] if own < axes else read
+        return read_situation(like, observation, previous_action), int(size)
 
 
 def _verdict(names: list[str], rows: np.ndarray[Any, Any]) -> str:

@@ -1,16 +1,15 @@
-"""Intersections: actions that satisfy several constraints at once, with joint closed forms where they exist."""
+"""Intersections: actions that satisfy several constraints at once, by joint closed forms where they exist."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from inbounds.constraints.alternating import central_point, nearest_by_turns
 from inbounds.constraints.arrays import Array, clip, stack_rows
 from inbounds.constraints.box import Bounds, box_centre, spread
-from inbounds.constraints.constraint import Constraint, Parameter, Situation
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError
 
 
@@ -36,8 +35,8 @@ class JointWithBox(Protocol):
 class Intersection(Constraint):
     """Actions that lie in every one of several sets, C = C_1 and C_2 and ...; written `first & second`.
 
-    Boxes and rate limits merge into one box. With one other set of a kind that knows boxes, projections are closed
-    forms; otherwise the sets take turns until nothing moves any more.
+    Boxes and rate limits merge into one box. With one other set of a kind that knows boxes, projections are
+    closed forms; otherwise the sets take turns until nothing moves any more.
     """
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:

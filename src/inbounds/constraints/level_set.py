@@ -1,4 +1,4 @@
-"""Sets below one level of a function that grows away from zero: what balls, weighted norms and budgets share."""
+"""Sets below one level of a function that grows away from zero: what balls, norms and budgets share."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import numpy as np
 
 from inbounds.constraints.arrays import Array, clip
 from inbounds.constraints.box import Bounds, box_centre, spread
-from inbounds.constraints.constraint import Constraint, Parameter, Situation, relative_margin
+from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.parameters import parameter
 from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import Parameter, Situation, relative_margin
 from inbounds.errors import EmptySetError
 
 NO_BOUND = parameter("Box", "bound", np.inf, 0, is_finite=False)
 
 
 class LevelSet(Constraint):
-    """Actions with g(s, a) <= bound, where g >= 0 is convex, a sum over entries, and smallest entry by entry at 0.
+    """Actions with g(s, a) <= bound, where g is a sum of convex terms, one per entry, that are 0 at 0.
 
-    There is one row, and its margin is relative to the bound: for such a g the terms add up to at most the bound.
+    There is one row, and its margin is relative to the bound: for such a g the terms add up to at most the
+    bound.
     """
 
     bound: Any
@@ -41,7 +43,7 @@ class LevelSet(Constraint):
 
     @abc.abstractmethod
     def uncertainty(self, at: Situation, action: Array) -> Array | None:
-        """Return how much larger g could be because of what its parameters were read from or underflow took away."""
+        """Return how much larger g could be, because of underflow or of parameters that were rounded."""
 
     @abc.abstractmethod
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
@@ -84,7 +86,7 @@ class LevelSet(Constraint):
         return at.xp.zeros((*leading, dimension), dtype=at.dtype)
 
     def interior_in_box(self, at: Situation, dimension: int, bounds: Bounds) -> Array:
-        """Go from the lowest point of the box towards its centre until half of the room below the bound is used."""
+        """Go from the lowest point of the box towards its centre until half of the room is used."""
         xp = at.xp
         box = spread(xp, bounds, dimension)
         centre = box_centre(xp, box)
@@ -108,8 +110,8 @@ def unbounded(at: Situation) -> Bounds:
 def underflow(at: Situation, is_term: Array) -> Array | None:
     """Return what float32 products too small to represent may have taken from a sum of nonnegative terms.
 
-    It only matters next to a bound of 0, where any nonzero term is too much. In float64, `violation` itself is
-    computed with the same products.
+    It only matters next to a bound of 0, where any nonzero term is too much. In float64, `violation` itself
+    is computed with the same products.
     """
     if not at.is_single_precision:
         return None

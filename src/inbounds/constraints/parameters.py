@@ -13,9 +13,10 @@ _KINDS = {0: "a number", 1: "a number or a vector", 2: "a matrix"}
 
 
 def parameter(owner: str, name: str, value: Any, axes: int, *, is_finite: bool = True) -> Any:
-    """Keep a reference as it is and turn anything else into a read-only float64 array with at most `axes` axes.
+    """Keep a reference as it is and turn numbers into a read-only float64 array with at most `axes` axes.
 
-    A single number stays an array without axes: it holds for every entry, whatever the dimension of the action.
+    A single number stays an array without axes: it holds for every entry, whatever the dimension of the
+    action.
     """
     if isinstance(value, Reference):
         return value
@@ -53,7 +54,7 @@ def length(owner: str, **vectors: Any) -> int | None:
 
 
 def show(value: Any) -> str:
-    """Write a parameter for a formula: references and short arrays as they are, longer ones by their range."""
+    """Write a parameter for a formula: references and short arrays as they are, longer ones by range."""
     if isinstance(value, Reference):
         return str(value)
     array = np.asarray(value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from inbounds.constraints.arrays import Array, clip, total
 from inbounds.constraints.box import Bounds
-from inbounds.constraints.constraint import Parameter, Situation
 from inbounds.constraints.level_set import LevelSet
 from inbounds.constraints.parameters import length, parameter, show
+from inbounds.constraints.situation import Parameter, Situation
 from inbounds.constraints.threshold import convex_reach, soft_threshold
 from inbounds.constraints.weighted_l1 import weight_uncertainty
 

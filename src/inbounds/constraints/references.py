@@ -1,4 +1,4 @@
-"""Numbers that are read from the observation: data, not code, so that a constraint can be written to a file."""
+"""Numbers that are read from the observation: data, not code, so that a constraint fits into a file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The affine reading `scale * source[indices] + offset`, where source is an observation or the previous action.
+    """The affine reading `scale * source[indices] + offset` of an observation or of the previous action.
 
-    `indices` is None for all entries, an integer for one number, a `Span` or a tuple of integers for a vector;
-    `shape` reshapes the vector row by row, so that a matrix can be read as well.
+    `indices` is None for all entries, an integer for one number, a `Span` or a tuple of integers for a
+    vector; `shape` reshapes the vector row by row, so that a matrix can be read as well.
     """
 
     source: str
@@ -34,7 +34,7 @@ class Reference:
     offset: float = 0.0
     shape: tuple[int, ...] | None = None
 
-    # numpy must hand `array * reference` over to us instead of spreading the reference over an array of objects.
+    # numpy must hand `array * reference` over to us instead of making an array of objects.
     __array_ufunc__ = None
 
     def __mul__(self, factor: float) -> Reference:
@@ -112,9 +112,8 @@ class Reference:
         elif isinstance(indices, tuple):
             indices = list(indices)
         shape = list(self.shape) if self.shape is not None else None
-        return {
-            "source": self.source, "indices": indices, "scale": self.scale, "offset": self.offset, "shape": shape,
-        }  # fmt: skip
+        affine = {"scale": self.scale, "offset": self.offset}
+        return {"source": self.source, "indices": indices, **affine, "shape": shape}
 
     def _source_name(self) -> str:
         return self.source.replace("_", " ")
@@ -154,7 +153,7 @@ def reference_from_json(data: dict[str, Any]) -> Reference:
     source, indices, shape = data.get("source"), data.get("indices"), data.get("shape")
     if source not in ("observation", "previous_action"):
         raise ConstraintError(
-            f"a reference reads from 'observation' or 'previous_action', not from {source!r}. Correct 'source'."
+            f"a reference reads from 'observation' or 'previous_action', not {source!r}. Correct it."
         )
     if isinstance(indices, dict) and set(indices) == set(Span._fields):
         indices = Span(*(None if indices[part] is None else _integer(indices[part]) for part in Span._fields))
@@ -183,7 +182,7 @@ def _number(action: str, value: object) -> float:
         if math.isfinite(number):
             return number
     raise ConstraintError(
-        f"a reference can be {action} one finite number, got {value!r}. Scale single entries by single references."
+        f"a reference can be {action} a finite number, got {value!r}. Name single entries to treat them apart."
     )
 
 
@@ -210,7 +209,7 @@ class ObservationEntries:
         elif isinstance(selection, int | np.integer) and not isinstance(selection, bool):
             return Reference("observation", int(selection))
         raise ConstraintError(
-            f"obs[{selection!r}] names no entries. Use an integer, a slice or a list of integers, as in obs[11:17]."
+            f"obs[{selection!r}] names no entries. Use an integer, a slice or a list of integers: obs[11:17]."
         )
 
 

@@ -1,4 +1,4 @@
-"""How far separable entries must move together until their sum meets a target: the engine of the closed forms."""
+"""How far entries must move together until their sum meets a target: the engine of the closed forms."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from inbounds.constraints.arrays import Array, clip, largest, stack_rows, total
 
 MANY_ENTRIES = 32
-"""Above this dimension an interval is halved, since comparing all breakpoints with all entries grows as its square."""
+"""Above this dimension an interval is halved: comparing all moments with all entries grows as its square."""
 
 
 class Ramps(NamedTuple):
-    """Entries c_i(t) = clip(intercept_i - rate_i t, end_i, begin_i) that fall with t; the last axis counts them.
+    """Entries c_i(t) = clip(intercept_i - rate_i t, end_i, begin_i) that fall with t, along the last axis.
 
-    `rate >= 0` and `begin >= end`, both equal to the constant value of an entry whose rate is 0; an `end` may be
-    minus infinity.
+    `rate >= 0` and `begin >= end`, both equal to the constant value of an entry whose rate is 0; an `end` may
+    be minus infinity.
     """
 
     intercept: Array
@@ -24,11 +24,12 @@ class Ramps(NamedTuple):
 
 
 def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
-    """Return the smallest t >= 0 at which the sum of the ramps is down to the target (which has no axis of entries).
+    """Return the smallest t >= 0 at which the sum of the ramps is down to the target.
 
-    The sum is linear between at most 2d moments, where entries start and stop to move. The last moment at which it
-    is still above the target tells which entries are moving when the target is met, and for those the equation is
-    linear. Where the target is out of reach, t is the moment from which nothing moves any more.
+    The sum is linear between at most 2d moments, where entries start and stop to move. The last moment at
+    which it is still above the target tells which entries are moving when the target is met, and for those
+    the equation is linear. Where the target is out of reach, t is the moment from which nothing moves any
+    more.
     """
     intercept, rate, begin, end = ramps
     is_ramp = rate > 0
@@ -72,9 +73,9 @@ def soft_threshold(
 ) -> Array:
     """Return the nearest x in a box with constant + sum_i weights_i |x_i| <= target, for weights >= 0.
 
-    Each entry is shrunk towards zero in proportion to its weight, x_i = clip(soft(a_i, t w_i), low_i, high_i), until
-    the sum is down to the target. Entries of weight zero are only clipped. Where the target leaves no room at all,
-    the weighted entries become exactly the smallest ones that the box allows.
+    Each entry is shrunk towards zero in proportion to its weight, x_i = clip(soft(a_i, t w_i), low_i,
+    high_i), until the sum is down to the target. Entries of weight zero are only clipped. Where the target
+    leaves no room at all, the weighted entries become exactly the smallest ones that the box allows.
     """
     heaviest = largest(xp, weights)[..., None]
     unit = xp.where(heaviest > 0, heaviest, xp.ones_like(heaviest))
@@ -93,10 +94,10 @@ def soft_threshold(
 
 
 def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: Array, bound: Array) -> Array:
-    """Return the largest t >= 0 with constant + sum_i max(before_i (t - kink_i), after_i (t - kink_i)) <= bound.
+    """Return the largest t >= 0 with constant + sum_i max(before_i (t-kink_i), after_i (t-kink_i)) <= bound.
 
-    The sum is convex and linear between its kinks; `before <= 0 <= after` are the slopes on their two sides. The
-    result is infinite where the sum does not rise, and 0 where the bound is passed from the beginning.
+    The sum is convex and linear between its kinks; `before <= 0 <= after` are the slopes on their two sides.
+    The result is infinite where the sum does not rise, and 0 where the bound is passed from the beginning.
     """
     moments = xp.maximum(kinks, xp.zeros_like(kinks))
     ahead = moments[..., None] - kinks[..., None, :]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from inbounds.constraints.arrays import Array, clip, dot, total
 from inbounds.constraints.box import Bounds
-from inbounds.constraints.constraint import Parameter, Situation, relative_margin
 from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.parameters import length, parameter, show
 from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import Parameter, Situation, relative_margin
 from inbounds.constraints.threshold import convex_reach, soft_threshold
 
 

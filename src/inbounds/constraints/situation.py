@@ -1,0 +1,128 @@
+"""Where a constraint is asked: the array library, its number type, and what parameters are read from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inbounds.constraints.arrays import (
+    Array,
+    as_array,
+    convert,
+    is_single_precision,
+    namespace_of,
+    require_finite,
+    working_dtype,
+)
+from inbounds.constraints.references import Reference
+from inbounds.errors import InvalidInputError
+
+Parameter = Any
+"""A number, an array, or a `Reference` to entries of the observation."""
+
+RELATIVE_MARGIN = 1e-6
+"""How far inside its bound an action must lie, relative to the row, for `contains` to accept it."""
+
+
+def relative_margin(dimension: int) -> float:
+    """Return the margin that covers the rounding of a float32 sum over `dimension` terms.
+
+    Up to eight entries this is 1e-6; a longer sum rounds more, and float32 acceptance must still imply
+    feasibility in float64.
+    """
+    return max(RELATIVE_MARGIN, dimension * 1.2e-7)
+
+
+class Situation(NamedTuple):
+    """Where a constraint is asked: the array library, its number type, and what parameters are read from."""
+
+    xp: Any
+    dtype: Any
+    observation: Array | None
+    previous_action: Array | None
+    device: Any = None
+
+    def value(self, parameter: Parameter, axes: int = 1) -> Array:
+        """Return a parameter as an array whose last `axes` axes are its own (0: a number, 1: a vector).
+
+        Axes before them belong to the batch of observations. A number asked for as a vector gets one entry.
+        """
+        if isinstance(parameter, Reference):
+            return _with_axes(parameter.read(self.source_of(parameter)), parameter, axes)
+        array = parameter if self.xp is np else convert(parameter, self.xp, self.dtype, self.device)
+        return array[(None,) * (axes - array.ndim)] if array.ndim < axes else array
+
+    def magnitude(self, parameter: Parameter, axes: int = 1) -> Array:
+        """Return what the rounding of a parameter is relative to: |p|, or |scale * entry| + |offset|.
+
+        The two differ where an offset cancels what was read; float32 observations make such a difference
+        uncertain.
+        """
+        if not isinstance(parameter, Reference) or parameter.offset == 0.0:
+            return self.xp.abs(self.value(parameter, axes))
+        read = parameter.read_unscaled(self.source_of(parameter))
+        return self.xp.abs(_with_axes(read, parameter, axes)) * abs(parameter.scale) + abs(parameter.offset)
+
+    @property
+    def is_single_precision(self) -> bool:
+        """Tell whether rounding to float32 happens in every step, as on JAX's default."""
+        return is_single_precision(self.xp, self.dtype)
+
+    @property
+    def slack(self) -> float:
+        """How many margins inside the bound a projection aims, so that its result is accepted after rounding."""
+        return 1.6 if self.is_single_precision else 1.15
+
+    def source_of(self, parameter: Reference) -> Array | None:
+        """Return the array that a reference reads from."""
+        return self.observation if parameter.source == "observation" else self.previous_action
+
+
+class Question(NamedTuple):
+    """A checked question: the situation, the action to compute with, and the action as it came."""
+
+    at: Situation
+    action: Array
+    original: Array
+
+
+def read_situation(like: Array, observation: Any, previous_action: Any) -> Situation:
+    """Check observation and previous action and bring them to the array library of `like`."""
+    xp = namespace_of(like)
+    dtype = working_dtype(xp)
+    device = like.device if "torch" in xp.__name__ else None
+    return Situation(
+        xp,
+        dtype,
+        _companion("observation", observation, xp, dtype, device),
+        _companion("previous action", previous_action, xp, dtype, device),
+        device,
+    )
+
+
+def _companion(name: str, value: Any, xp: Any, dtype: Any, device: Any) -> Array | None:
+    if value is None:
+        return None
+    array = as_array(name, value)
+    require_finite(name, array)
+    return convert(array, xp, dtype, device)
+
+
+def _with_axes(read: Array, parameter: Reference, axes: int) -> Array:
+    own = (
+        len(parameter.shape)
+        if parameter.shape is not None
+        else 0
+        if isinstance(parameter.indices, int)
+        else 1
+    )
+    if own == axes + 1 and read.shape[-1] == 1:
+        return read[..., 0]
+    if own > axes:
+        kind = ("one number", "a vector")[min(axes, 1)]
+        raise InvalidInputError(
+            f"{parameter} reads an array of shape {read.shape[read.ndim - own :]} where {kind} is expected. "
+            f"Name fewer entries."
+        )
+    return read[(..., *(None,) * (axes - own), *(slice(None),) * own)] if own < axes else read
