@@ -49,6 +49,8 @@ class ActionGuard:
         self.task_name = task_name
         self.on_violation = on_violation
         self.executed_as = np.dtype(executed_as)
+        self.admitted: NDArray[np.floating] | None = None
+        """The actions that passed last."""
         self.corrections = 0
         """How many actions were replaced by their projection."""
         self.worst_violation = -math.inf
@@ -66,6 +68,7 @@ class ActionGuard:
         self.worst_violation = max(self.worst_violation, float(violations.max()))
         infeasible = np.flatnonzero(violations > 0.0)
         if not infeasible.size:
+            self.admitted = executed.copy()
             return executed
         if self.on_violation == "refuse":
             self._refuse(int(violations.argmax()), violations, observations, executed, previous_actions)
@@ -79,6 +82,7 @@ class ActionGuard:
         if left.max() > 0.0:
             self._refuse(int(left.argmax()), left, observations, corrected, previous_actions)
         self.corrections += int(infeasible.size)
+        self.admitted = corrected.copy()
         return corrected
 
     def _as_numbers(self, actions: Any, count: int) -> NDArray[np.floating]:
@@ -103,7 +107,8 @@ class ActionGuard:
                 f"give {wanted}."
             )
         # A copy, so that nobody can change the action between the check and its execution.
-        executed: NDArray[np.floating] = array.astype(self.executed_as)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+            executed: NDArray[np.floating] = array.astype(self.executed_as)
         if not np.isfinite(executed).all():
             row, entry = np.argwhere(~np.isfinite(executed))[0]
             raise InvalidInputError(

@@ -4,8 +4,8 @@ Models, frame skips and formulas are those of Gymnasium's v4 environments, which
 and v3 tasks of the paper, with these choices:
 
 - Positions are computed from the state. In v4, Ant and Reacher read body positions that MuJoCo last updated
-  before the final integration step, so that they lag behind the state (at most 3.4e-3 m in Ant, 1.3e-3 m in
-  Reacher).
+  before the final integration step, so that they lag 0.01 s behind the state (under random feasible actions
+  up to 5e-3 m in Ant and 1.3e-3 m in Reacher). That is the only difference to v4.
 - Ant's observation has 27 entries. The paper's 84 contact forces are identically zero in MuJoCo 2 and later,
   and so is the contact cost; they are left out.
 - HopperVel is Hopper with the forward reward replaced by 1 - |v - 3|: the target speed is 3 m/s.

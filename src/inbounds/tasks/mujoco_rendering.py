@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import MissingDependencyError
+from inbounds.tasks.drawing import draw_gauge
 from inbounds.tasks.guard import share_of_bound
 from inbounds.tasks.mujoco_batch import MujocoBatch
 
@@ -54,17 +55,14 @@ class MujocoPicture:
     def __call__(self, is_first: bool) -> NDArray[np.uint8]:
         """Return the picture of the first state of an episode, or of where the last action led."""
         transition = self._batch.last_transition
+        limit = self._batch.spec.limit  # without the box: a saturated torque is not what the gauge is about
         if is_first or transition is None:
             bodies, use = self._batch.bodies, 0.0
         else:
             bodies = transition.bodies
-            use = share_of_bound(
-                self._batch.guard.constraint, transition.observation[0], transition.action[0]
-            )
+            use = share_of_bound(limit, transition.observation[0], transition.action[0])
         image = self._photograph(bodies.positions[0], bodies.velocities[0])
-        from inbounds.tasks.drawing import draw_gauge
-
-        return draw_gauge(image, use, self._batch.guard.constraint.formula())
+        return draw_gauge(image, use, limit.formula())
 
     def close(self) -> None:
         """Free the drawing context; the next picture opens another one."""

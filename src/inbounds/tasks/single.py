@@ -78,7 +78,7 @@ class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
         terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         self._next_first = step.observation[0] if terminated or truncated else None
         observation = step.final_observation[0]
-        self._space.move_to(observation, np.asarray(action, dtype=np.float64))
+        self._space.move_to(observation, None if self.guard.admitted is None else self.guard.admitted[0])
         return observation, float(step.reward[0]), terminated, truncated, {}
 
     def render(self) -> NDArray[np.uint8] | None:
