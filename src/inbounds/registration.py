@@ -1,6 +1,6 @@
 """Makes the tasks known to `gymnasium.make` whenever Gymnasium is imported, without importing it ourselves.
 
-Gymnasium has no plugin mechanism since its version 1.0, and importing it costs far more than `import inbounds`
+Gymnasium has no plugin mechanism since its version 1.0, and importing it costs more than `import inbounds`
 does. So the tasks are registered at once if it is already there, and otherwise a finder waits for its import:
 `gymnasium.make("inbounds/Reacher-v0")` works in whichever order a program imports the two.
 """
