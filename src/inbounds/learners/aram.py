@@ -193,7 +193,7 @@ class Aram:
         critic = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
         start = self.temperature if self.temperature is not None else self.initial_temperature
         trained = Trained(
-            init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size)), critic, jnp.asarray(math.log(start))
+            init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size)), critic, jnp.asarray(math.log(start), jnp.float32)
         )
         return AramState(
             trained=trained,
@@ -255,6 +255,10 @@ class Aram:
             return observation
         spread = jnp.broadcast_to(preference, (*observation.shape[:-1], 2))
         return jnp.concatenate([observation, spread], axis=-1)
+
+    def export(self, state: AramState) -> dict[str, Any]:
+        """Return the actor: acceptance and projection need nothing else that was learnt."""
+        return {"actor": state.trained.actor}
 
     def deterministic(self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Return tanh of the mean in the environment's units, before any projection."""

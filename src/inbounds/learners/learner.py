@@ -101,6 +101,10 @@ class Learner(Protocol):
         """Take one gradient step on one minibatch."""
         ...
 
+    def export(self, state: Any) -> Any:
+        """Return the arrays that acting needs after training: what `ib.load` and a deployed policy read."""
+        ...
+
     def deterministic(self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Return the raw, unprojected action that a deployed policy is centred on."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ class Training:
         updates = max(1, round(self.environments * config.updates_per_step))
         self.programs = Programs(learner, self.spec, self.environments, updates, config.capacity)
         keys = seed_keys(config.seed, config.seeds)
+        threads = config.threads or len(os.sched_getaffinity(0))
         self.collector: HostCollector | CompiledCollector
         if task.compiled is not None:
             intervals = (config.steps, config.evaluate_every, config.checkpoint_every, LOG_EVERY)
@@ -57,9 +59,9 @@ class Training:
             )
         else:
             self.collector = HostCollector(
-                task, self.programs, keys, self.seeds, config.warm_up_steps(), config.threads
+                task, self.programs, keys, self.seeds, config.warm_up_steps(), threads
             )
-        self.evaluator = Evaluator(task, learner, self.spec, config.episodes, config.threads)
+        self.evaluator = Evaluator(task, learner, self.spec, config.episodes, threads)
         self.keys = keys
         self.seconds = 0.0
         self.logged_counters: Any = None
@@ -208,6 +210,7 @@ class Training:
             "learner": type(self.learner).__name__,
         }
         tree = {"training": trimmed, "collector": self.collector.save()}
+        self.folder.write_policy(flatten(jax.vmap(self.learner.export)(self.state.learner)))
         return write_checkpoint(self.folder.checkpoints, self.step, tree, notes, self.config.keep)
 
     def _stop_diverged(self, name: str) -> None:

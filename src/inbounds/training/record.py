@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import save_file
+
 from inbounds.errors import ConfigurationError, InvalidInputError
 
-CONFIG, PROVENANCE = "config.json", "provenance.json"
+CONFIG, PROVENANCE, POLICY = "config.json", "provenance.json", "policy.safetensors"
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
 
 
@@ -45,6 +47,12 @@ class RunFolder:
     def amend_provenance(self, **values: Any) -> None:
         """Add facts that only became known later, such as a resume."""
         (self.path / PROVENANCE).write_text(json.dumps({**self.provenance(), **values}, indent=1, default=_plain) + "\n")
+
+    def write_policy(self, arrays: Mapping[str, Any]) -> None:
+        """Write what acting needs, all seeds on a leading axis; small enough to be sent around."""
+        temporary = self.path / f".{POLICY}"
+        save_file(dict(arrays), temporary)
+        temporary.replace(self.path / POLICY)
 
     def log(self, name: str, row: Mapping[str, Any]) -> None:
         """Append one line to metrics or evaluations."""
