@@ -13,40 +13,52 @@ if TYPE_CHECKING:
     from inbounds.constraints.box import Box as Box
     from inbounds.constraints.constraint import Constraint as Constraint
     from inbounds.constraints.intersection import Intersection as Intersection
+    from inbounds.constraints.intersection import intersect as intersect
     from inbounds.constraints.power_budget import PowerBudget as PowerBudget
     from inbounds.constraints.rate_limit import RateLimit as RateLimit
+    from inbounds.constraints.references import Reference as Reference
     from inbounds.constraints.references import obs as obs
     from inbounds.constraints.references import previous_action as previous_action
+    from inbounds.constraints.serialisation import constraint_from_json as constraint_from_json
+    from inbounds.constraints.serialisation import constraint_to_json as constraint_to_json
+    from inbounds.constraints.simplex import Simplex as Simplex
     from inbounds.constraints.sum_band import SumBand as SumBand
     from inbounds.constraints.weighted_l1 import WeightedL1 as WeightedL1
 
-_HOME = {
+# Where each public name lives. Keep it equal to the block above (a test compares them).
+_HOMES = {
     "Ball": "ball",
     "Box": "box",
     "Constraint": "constraint",
-    "Ellipsoid": "ellipsoid",
     "Intersection": "intersection",
-    "Oracle": "oracle",
-    "Polytope": "polytope",
     "PowerBudget": "power_budget",
     "RateLimit": "rate_limit",
+    "Reference": "references",
     "Simplex": "simplex",
     "SumBand": "sum_band",
-    "Union": "union",
     "WeightedL1": "weighted_l1",
-    "check_constraint": "check",
     "constraint_from_json": "serialisation",
+    "constraint_to_json": "serialisation",
+    "intersect": "intersection",
     "obs": "references",
     "previous_action": "references",
 }
 
-__all__ = sorted(_HOME)
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    """Import a constraint when it is first used."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'inbounds.constraints' has no attribute '{name}'. It has: {', '.join(__all__)}.")
-    value = getattr(importlib.import_module(f"inbounds.constraints.{_HOME[name]}"), name)
+    """Import a public name when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(
+            f"module '{__name__}' has no attribute '{name}'. Public names: {', '.join(_HOMES)}."
+        )
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted(set(globals()) | set(_HOMES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -92,10 +93,14 @@ def _projections(at: Situation, members: Sequence[Constraint], bounds: Bounds | 
     for member in members:
         joint: Any = getattr(member, "nearest_in_box", None)
         if joint is not None and bounds is not None:
-            projections.append(lambda action, joint=joint: joint(at, action, bounds))
+            projections.append(functools.partial(_call_with_bounds, joint, at, bounds))
             is_box_missing = False
         else:
-            projections.append(lambda action, member=member: member.nearest(at, action))
+            projections.append(functools.partial(member.nearest, at))
     if is_box_missing and bounds is not None:
         projections.append(lambda action: clip(at.xp, action, *bounds))
     return projections
+
+
+def _call_with_bounds(joint: Any, at: Situation, bounds: Bounds, action: Array) -> Array:
+    return joint(at, action, bounds)

@@ -55,11 +55,6 @@ def working_dtype(xp: Any) -> Any:
     return jax.dtypes.canonicalize_dtype(np.float64)
 
 
-def is_single_precision(xp: Any, dtype: Any) -> bool:
-    """Tell whether computing happens in float32, whose rounding and underflow the margins must cover."""
-    return xp is not np and bool(dtype == xp.float32)
-
-
 def as_array(name: str, value: Any) -> Array:
     """Accept real arrays of any library as they are and turn lists of numbers into float64 numpy arrays."""
     if is_array(value):
@@ -149,6 +144,11 @@ def all_true(xp: Any, values: Array) -> Array:
     return np.logical_and.reduce(values, axis=-1) if xp is np else xp.all(values, axis=-1)
 
 
+def is_everywhere(values: Array) -> bool:
+    """Tell whether all entries of an array whose values are known are true."""
+    return bool(values) if values.ndim == 0 else bool(namespace_of(values).all(values))
+
+
 def clip(xp: Any, values: Array, low: Array, high: Array) -> Array:
     """Clip entry by entry; where the bounds cross, the upper one wins."""
     return xp.minimum(xp.maximum(values, low), high)
@@ -156,8 +156,8 @@ def clip(xp: Any, values: Array, low: Array, high: Array) -> Array:
 
 def stack_rows(xp: Any, parts: list[Array]) -> Array:
     """Join rows along the last axis, whatever leading axes each part has."""
-    leading = {tuple(part.shape[:-1]) for part in parts}
-    if len(leading) > 1:
-        common = np.broadcast_shapes(*leading)
+    first = parts[0].shape[:-1]
+    if any(part.shape[:-1] != first for part in parts):
+        common = np.broadcast_shapes(*(tuple(part.shape[:-1]) for part in parts))
         parts = [xp.broadcast_to(part, (*common, part.shape[-1])) for part in parts]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)

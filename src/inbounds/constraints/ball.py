@@ -7,7 +7,7 @@ from inbounds.constraints.box import Bounds
 from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.parameters import show
 from inbounds.constraints.situation import Parameter, Situation
-from inbounds.constraints.threshold import Ramps, crossing
+from inbounds.constraints.threshold import TINY, Ramps, crossing
 
 
 class Ball(LevelSet):
@@ -23,51 +23,47 @@ class Ball(LevelSet):
 
     def uncertainty(self, at: Situation, action: Array) -> Array | None:
         """Count the squares that may have underflowed."""
-        return underflow(at, action != 0)
+        return underflow(at, action != 0) if at.is_single_precision else None
 
     def nearest(self, at: Situation, action: Array) -> Array:
         """Scale the action back to the sphere."""
         xp = at.xp
         level, target = self.level(at, action), self.target(at, action)
         is_outside = level > target
-        room = xp.where(target > 0, target, xp.zeros_like(target))
-        ratio = xp.where(is_outside & (room > 0), room, xp.ones_like(level)) / xp.where(
-            is_outside, level, xp.ones_like(level)
-        )
-        scale = xp.where(is_outside & (room <= 0), xp.zeros_like(ratio), xp.sqrt(ratio))
+        has_room = target > 0
+        ratio = xp.where(is_outside & has_room, target, 1.0) / xp.where(is_outside, level, 1.0)
+        scale = xp.where(is_outside & ~has_room, 0.0, xp.sqrt(ratio))
         return action * scale[..., None]
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Scale back and clip, x_i = clip(s a_i, low_i, high_i): the level is piecewise linear in s^2."""
         xp = at.xp
-        zero = xp.zeros_like(action)
         longest = largest(xp, xp.abs(action))[..., None]
-        heading = action / xp.where(longest > 0, longest, xp.ones_like(longest))
-        clipped, smallest = clip(xp, action, *bounds), clip(xp, zero, *bounds)
+        heading = action / xp.where(longest > 0, longest, 1.0)
+        clipped, smallest = clip(xp, action, *bounds), clip(xp, 0.0 * action, *bounds)
         begin, end = -smallest * smallest, -clipped * clipped
-        rate = xp.where(begin > end, heading * heading, zero)
-        can_grow = rate > 0
-        ramps = Ramps(xp.where(can_grow, zero, end), rate, xp.where(can_grow, begin, end), end)
         target = self.target(at, clipped)
-        stretch = crossing(xp, ramps, -target)[..., None]
+        # The squares grow from those of the smallest point: with a minus sign, they are ramps that fall.
+        ramps = Ramps(0.0 * begin, xp.maximum(heading * heading, TINY), begin, end)
+        squared_length = crossing(xp, ramps, -target)[..., None]
         is_outside = (self.level(at, clipped) > target)[..., None]
-        length = xp.sqrt(xp.where(is_outside & (stretch > 0), stretch, xp.ones_like(stretch)))
-        scaled = xp.where(stretch > 0, length * heading, zero)
-        return xp.where(is_outside, clip(xp, scaled, *bounds), clipped)
+        has_length = is_outside & (squared_length > 0)
+        length = xp.where(has_length, xp.sqrt(xp.where(has_length, squared_length, 1.0)), 0.0)
+        return xp.where(is_outside, clip(xp, length * heading, *bounds), clipped)
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Solve the quadratic equation for the crossing of the sphere."""
         xp = at.xp
         speed, along = dot(xp, direction, direction), dot(xp, point, direction)
         room = self.inner_bound(at, point.shape[-1]) - dot(xp, point, point)
-        room = xp.maximum(room, xp.zeros_like(room))
+        room = xp.maximum(room, 0.0)
         is_moving = speed > 0
-        speed = xp.where(is_moving, speed, xp.ones_like(speed))
+        speed = xp.where(is_moving, speed, 1.0)
         root = xp.sqrt(along * along + speed * room)
         # Of the two forms of the solution, the one that does not subtract nearly equal numbers.
-        outward = room / xp.where(along + root > 0, along + root, xp.ones_like(root))
+        outward = room / xp.where(along + root > 0, along + root, 1.0)
         length = xp.where(along > 0, outward, (root - along) / speed)
-        return xp.where(is_moving, length, xp.full_like(length, float("inf")))
+        return xp.where(is_moving, length, float("inf"))
 
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Name the only row."""

@@ -40,7 +40,9 @@ class Box(Constraint):
         self._inner_high = (
             None if isinstance(self.high, Reference) else round_inward(self.high, towards=-np.inf)
         )
+        self._constant: Bounds | None = None
         if self._inner_low is not None and self._inner_high is not None:
+            self._constant = Bounds(np.atleast_1d(self._inner_low), np.atleast_1d(self._inner_high))
             crossed = np.flatnonzero(np.atleast_1d(self._inner_low > self._inner_high))
             if crossed.size:
                 width = float(np.min(self.high - self.low))
@@ -53,14 +55,17 @@ class Box(Constraint):
         """Return the bounds as they were given."""
         return Bounds(at.value(self.low), at.value(self.high))
 
-    def inner_bounds(self, at: Situation, margins: float = 1.0) -> Bounds:
-        """Return the bounds that `contains` compares with; `margins` count where they are read."""
+    def inner_bounds(self, at: Situation, margins: float | None = None) -> Bounds:
+        """Return the bounds that `contains` compares with, or bounds that keep more margins."""
+        if self._constant is not None and at.xp is np:
+            return self._constant
+        share = RELATIVE_MARGIN * (at.margins if margins is None else margins)
         if self._inner_low is None:
-            low = at.value(self.low) + (margins * RELATIVE_MARGIN) * at.magnitude(self.low)
+            low = at.value(self.low) + share * at.magnitude(self.low)
         else:
             low = at.value(self._inner_low)
         if self._inner_high is None:
-            high = at.value(self.high) - (margins * RELATIVE_MARGIN) * at.magnitude(self.high)
+            high = at.value(self.high) - share * at.magnitude(self.high)
         else:
             high = at.value(self._inner_high)
         return Bounds(low, high)
@@ -137,17 +142,15 @@ def spread(xp: Any, bounds: Bounds, dimension: int) -> Bounds:
 def box_centre(xp: Any, bounds: Bounds) -> Array:
     """Return the middle of a box, one unit inside where one side is infinite, and 0 where both are."""
     low, high = bounds
-    zero = xp.zeros_like(low)
     has_low, has_high = xp.isfinite(low), xp.isfinite(high)
-    near_low, near_high = xp.where(has_low, low, zero), xp.where(has_high, high, zero)
-    one_sided = xp.where(has_low, near_low + 1.0, xp.where(has_high, near_high - 1.0, zero))
+    near_low, near_high = xp.where(has_low, low, 0.0), xp.where(has_high, high, 0.0)
+    one_sided = xp.where(has_low, near_low + 1.0, xp.where(has_high, near_high - 1.0, 0.0))
     return xp.where(has_low & has_high, 0.5 * near_low + 0.5 * near_high, one_sided)
 
 
 def box_reach(xp: Any, bounds: Bounds, point: Array, direction: Array) -> Array:
     """Return how far one can go from a point inside a box before the first side is met."""
     is_moving = direction != 0
-    speed = xp.where(is_moving, direction, xp.ones_like(direction))
+    speed = xp.where(is_moving, direction, 1.0)
     room = xp.where(direction > 0, bounds.high - point, bounds.low - point) / speed
-    steps = xp.where(is_moving, room, xp.full_like(room, float("inf")))
-    return xp.maximum(least(xp, steps), xp.zeros_like(steps[..., 0]))
+    return xp.maximum(least(xp, xp.where(is_moving, room, float("inf"))), 0.0)

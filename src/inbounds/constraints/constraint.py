@@ -12,6 +12,7 @@ from inbounds.constraints.arrays import (
     all_true,
     as_array,
     convert,
+    is_everywhere,
     is_jax,
     is_traced,
     largest,
@@ -22,6 +23,9 @@ from inbounds.constraints.situation import RELATIVE_MARGIN as RELATIVE_MARGIN
 from inbounds.constraints.situation import Parameter, Question, Situation, read_situation
 from inbounds.constraints.situation import relative_margin as relative_margin
 from inbounds.errors import EmptySetError, InvalidInputError
+
+STRICT_MARGINS = 1.5
+"""Margins that a float32 projection keeps, so that `contains` in float64 accepts it too."""
 
 
 class Constraint(abc.ABC):
@@ -55,7 +59,7 @@ class Constraint(abc.ABC):
 
     @abc.abstractmethod
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
-        """Return the largest t >= 0 with point + t * direction accepted, from a point inside; may be infinite."""
+        """Return the largest t >= 0 with point + t * direction accepted, from a point inside; or infinity."""
 
     @abc.abstractmethod
     def row_names(self, at: Situation, dimension: int) -> list[str]:
@@ -88,7 +92,7 @@ class Constraint(abc.ABC):
     # What a user asks ---------------------------------------------------------------------------------------
 
     def violation(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
-        """Return the largest excess over all rows, in the row's own units: at most 0 for a feasible action."""
+        """Return the largest excess over all rows, in the row's own units: at most 0 for a feasible one."""
         at, array, _ = self.situation(observation, action, previous_action)
         return largest(at.xp, self.excess(at, array))
 
@@ -106,12 +110,12 @@ class Constraint(abc.ABC):
         at, array, original = self.situation(observation, action, previous_action)
         xp = at.xp
         accepted = self.accepts(at, array)
-        if not is_traced(accepted) and accepted.shape == original.shape[:-1] and bool(xp.all(accepted)):
+        if not is_traced(accepted) and accepted.shape == original.shape[:-1] and is_everywhere(accepted):
             return original
         moved = self.settled(at, self.nearest(at, array), original.dtype)
         if is_traced(moved):
             is_answer = self.accepts(at, convert(moved, xp, at.dtype)) & xp.all(xp.isfinite(array), axis=-1)
-            moved = xp.where(is_answer[..., None], moved, xp.full_like(moved, float("nan")))
+            moved = xp.where(is_answer[..., None], moved, float("nan"))
         return xp.where(accepted[..., None], original, moved)
 
     def interior_point(
@@ -138,7 +142,7 @@ class Constraint(abc.ABC):
             )
         length = self.reach(at, array, convert(heading, at.xp, at.dtype, at.device))
         is_inside = largest(at.xp, self.excess(at, array)) <= 0
-        return at.xp.where(is_inside, length, at.xp.zeros_like(length))
+        return at.xp.where(is_inside, length, 0.0)
 
     def sample(
         self,
@@ -206,7 +210,22 @@ class Constraint(abc.ABC):
     # How an answer is made strict ---------------------------------------------------------------------------
 
     def settled(self, at: Situation, point: Array, dtype: Any) -> Array:
-        """Round a projection to the type of the answer and move it inside where rounding left it unaccepted.
+        """Round a projection to the type of the answer and move it inside where it is not accepted then."""
+        xp = at.xp
+        rounded = convert(point, xp, dtype)
+        # What is computed in float32 must also be accepted where the same question is asked in float64.
+        strict = at._replace(margins=STRICT_MARGINS) if at.is_single_precision else at
+        if is_traced(point):
+            import jax
+
+            is_done = xp.all(self.accepts(strict, convert(rounded, xp, at.dtype)))
+            return jax.lax.cond(is_done, lambda: rounded, lambda: self.pulled_inside(strict, point, dtype))
+        if is_everywhere(self.accepts(strict, convert(rounded, xp, at.dtype))):
+            return rounded
+        return self.pulled_inside(strict, point, dtype)
+
+    def pulled_inside(self, at: Situation, point: Array, dtype: Any) -> Array:
+        """Move points that are not accepted towards the interior, by little more than convexity asks for.
 
         For convex rows g((1-t) x + t c) <= (1-t) g(x) + t g(c): the part t = g(x) / (g(x) - g(c)) of the way
         to a point c inside is enough, up to rounding; hence a few attempts with growing lead, and at last c
@@ -214,21 +233,17 @@ class Constraint(abc.ABC):
         """
         xp = at.xp
         rounded = convert(point, xp, dtype)
-        if not is_traced(point) and bool(xp.all(self.accepts(at, convert(rounded, xp, at.dtype)))):
-            return rounded
         centre = self.interior(at, point.shape[-1])
         inside = self.tightened_excess(at, centre)
         self.require_nonempty(at, inside, point.shape[-1])
         rounding = float(np.finfo(np.float32).eps)
         for lead in (1.1, 2.0, 8.0):
             outside = self.tightened_excess(at, convert(rounded, xp, at.dtype))
-            gap = outside - inside
-            is_missed = (outside > 0) & (gap > 0)
-            share = lead * outside / xp.where(is_missed, gap, xp.ones_like(gap)) + lead * rounding
-            step = xp.max(xp.where(is_missed, share, xp.zeros_like(share)), axis=-1)[..., None]
-            point = self.within_exact_bounds(
-                at, point + xp.minimum(step, xp.ones_like(step)) * (centre - point)
-            )
+            is_missed = outside > 0
+            miss, depth = xp.where(is_missed, outside, 0.0), xp.where(is_missed, -inside, 1.0)
+            share = xp.where(is_missed, lead * (miss / (miss + depth) + rounding), 0.0)
+            step = xp.minimum(xp.max(share, axis=-1), 1.0)[..., None]
+            point = self.within_exact_bounds(at, point + step * (centre - point))
             rounded = convert(point, xp, dtype)
         is_settled = self.accepts(at, convert(rounded, xp, at.dtype))
         return xp.where(is_settled[..., None], rounded, convert(centre, xp, dtype))
@@ -244,9 +259,9 @@ class Constraint(abc.ABC):
         rows = np.reshape(np.asarray(inside), (-1, inside.shape[-1]))
         row = rows[int(np.argmax(np.max(rows, axis=-1)))]
         names = self.row_names(at, dimension)
-        conflicting = [names[index] for index in np.flatnonzero(row >= -0.5 * row.max())]
+        conflicting = [names[index] for index in np.flatnonzero(row >= -1e-3 * row.max())]
         raise EmptySetError(
-            f"no action satisfies {self.formula()}: the best point still misses by {row.max():.3g}, the margin "
+            f"no action satisfies {self.formula()}: the best point misses by {row.max():.3g}, the margin "
             f"of `contains` included. Conflicting rows: {'; '.join(conflicting)}. Widen one of them."
         )
 
@@ -265,7 +280,7 @@ class Constraint(abc.ABC):
         at = read_situation(original, observation, previous_action)
         array = convert(original, at.xp, at.dtype)
         # Integers and half precision cannot hold a projection; their answers come in the working type.
-        is_kept = original.dtype == at.xp.float32 or original.dtype == at.xp.float64
+        is_kept = original.dtype == at.xp.float64 or original.dtype == at.xp.float32
         return Question(at, array, original if is_kept else array)
 
     def situation_without_action(
@@ -280,7 +295,7 @@ class Constraint(abc.ABC):
             )
         if dimension is not None and dimension != size:
             raise InvalidInputError(
-                f"dimension={dimension} was asked for, but {self.formula()} speaks of {size} entries. Omit it."
+                f"dimension={dimension} was given, but {self.formula()} speaks of {size} entries. Omit it."
             )
         like: Any = observation if observation is not None else previous_action
         like = np.zeros(1) if like is None else as_array("observation", like)

@@ -17,7 +17,7 @@ from inbounds.errors import ConstraintError
 class BoxLike(Protocol):
     """A constraint that is a box in every state."""
 
-    def inner_bounds(self, at: Situation, margins: float = 1.0) -> Bounds:
+    def inner_bounds(self, at: Situation, margins: float | None = None) -> Bounds:
         """Return the bounds that `contains` compares with, or bounds that are some more margins inside."""
 
 
@@ -56,7 +56,7 @@ class Intersection(Constraint):
         if self.is_constant() and self._size is not None:
             self.interior_point()
 
-    def bounds(self, at: Situation, margins: float = 1.0) -> Bounds | None:
+    def bounds(self, at: Situation, margins: float | None = None) -> Bounds | None:
         """Return the box that all boxes among the members make together; None where there is none."""
         xp = at.xp
         joint: Bounds | None = None

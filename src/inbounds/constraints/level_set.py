@@ -31,6 +31,7 @@ class LevelSet(Constraint):
         """Store the bound; a negative constant leaves no action and is refused."""
         kind = type(self).__name__
         self.bound = parameter(kind, bound_name, bound, 0)
+        self._inner_bounds: dict[tuple[int, float], Any] = {}
         if not isinstance(self.bound, Reference) and self.bound < 0:
             raise EmptySetError(
                 f"{kind}: {bound_name}={float(self.bound):g} is negative, so that no action is allowed. "
@@ -49,10 +50,16 @@ class LevelSet(Constraint):
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Return the Euclidean projection on the set and a box together; bounds may be infinite."""
 
-    def inner_bound(self, at: Situation, dimension: int, margins: float = 1.0) -> Array:
-        """Return the bound, less a number of margins."""
-        bound = at.value(self.bound, axes=0)
-        return bound - (margins * relative_margin(dimension)) * at.magnitude(self.bound, axes=0)
+    def inner_bound(self, at: Situation, dimension: int, margins: float | None = None) -> Array:
+        """Return the bound, less the margins that `contains` keeps or another number of them."""
+        margins = at.margins if margins is None else margins
+        share = margins * relative_margin(dimension)
+        if isinstance(self.bound, Reference):
+            return at.value(self.bound, axes=0) - share * at.magnitude(self.bound, axes=0)
+        inner = self._inner_bounds.get((dimension, margins))
+        if inner is None:
+            inner = self._inner_bounds[dimension, margins] = np.asarray(self.bound - share * abs(self.bound))
+        return at.value(inner, axes=0)
 
     def tightened_level(self, at: Situation, action: Array) -> Array:
         """Return g(s, a) and its uncertainty."""
@@ -94,10 +101,8 @@ class LevelSet(Constraint):
         at_lowest, at_centre = self.tightened_level(at, lowest), self.tightened_level(at, centre)
         rise, room = at_centre - at_lowest, self.inner_bound(at, dimension) - at_lowest
         is_rising = rise > 0
-        share = xp.where(
-            is_rising, 0.5 * room / xp.where(is_rising, rise, xp.ones_like(rise)), xp.ones_like(room)
-        )
-        share = clip(xp, share, xp.zeros_like(share), xp.ones_like(share))[..., None]
+        share = xp.where(is_rising, 0.5 * room / xp.where(is_rising, rise, 1.0), 1.0)
+        share = clip(xp, share, 0.0, 1.0)[..., None]
         return clip(xp, lowest + share * (centre - lowest), *box)
 
 
@@ -107,13 +112,11 @@ def unbounded(at: Situation) -> Bounds:
     return Bounds(-infinite, infinite)
 
 
-def underflow(at: Situation, is_term: Array) -> Array | None:
+def underflow(at: Situation, is_term: Array) -> Array:
     """Return what float32 products too small to represent may have taken from a sum of nonnegative terms.
 
     It only matters next to a bound of 0, where any nonzero term is too much. In float64, `violation` itself
     is computed with the same products.
     """
-    if not at.is_single_precision:
-        return None
     count = at.xp.sum(at.xp.astype(is_term, at.dtype), axis=-1)
     return count * float(np.finfo(np.float32).tiny)

@@ -22,8 +22,7 @@ class PowerBudget(LevelSet):
 
     def level(self, at: Situation, action: Array) -> Array:
         """Return the sum of the positive products."""
-        products = at.value(self.weights) * action
-        return total(at.xp, at.xp.maximum(products, at.xp.zeros_like(products)))
+        return total(at.xp, at.xp.maximum(at.value(self.weights) * action, 0.0))
 
     def uncertainty(self, at: Situation, action: Array) -> Array | None:
         """Count products that may have underflowed, and weights that are differences of rounded numbers."""
@@ -35,25 +34,21 @@ class PowerBudget(LevelSet):
         weights = at.value(self.weights)
         clipped = clip(xp, action, *bounds)
         does_draw = weights * action > 0
-        zero = xp.zeros_like(clipped)
         # An entry that draws nothing by itself still does so where the box forces it to.
-        forced = total(xp, xp.where(does_draw, zero, xp.maximum(weights * clipped, zero)))
-        shrinking = xp.where(does_draw, xp.abs(weights), zero)
-        return soft_threshold(xp, action, shrinking, bounds, forced, self.target(at, clipped))
+        forced = total(xp, xp.where(does_draw, 0.0, xp.maximum(weights * clipped, 0.0)))
+        shrinking = xp.where(does_draw, xp.abs(weights), 0.0)
+        return soft_threshold(xp, action, clipped, shrinking, bounds, self.target(at, clipped) - forced)
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Follow the ray over the moments at which entries begin or cease to draw power."""
         xp = at.xp
         weights = at.value(self.weights)
-        zero = xp.zeros_like(point)
         is_moving = direction != 0
-        kinks = xp.where(is_moving, -point / xp.where(is_moving, direction, xp.ones_like(direction)), zero)
-        still = total(xp, xp.where(is_moving, zero, xp.maximum(weights * point, zero)))
+        kinks = xp.where(is_moving, -point / xp.where(is_moving, direction, 1.0), 0.0)
+        still = total(xp, xp.where(is_moving, 0.0, xp.maximum(weights * point, 0.0)))
         slope = weights * direction
         bound = self.inner_bound(at, point.shape[-1])
-        return convex_reach(
-            xp, still, kinks, xp.minimum(slope, 0.0 * slope), xp.maximum(slope, 0.0 * slope), bound
-        )
+        return convex_reach(xp, still, kinks, xp.minimum(slope, 0.0), xp.maximum(slope, 0.0), bound)
 
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Name the only row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -77,21 +78,40 @@ class Reference:
             raise InvalidInputError(
                 f"the constraint reads {self}, but no {self._source_name()} was given. Pass it along."
             )
-        self._require_within(values.shape[-1])
-        indices = self.indices
-        if isinstance(indices, Span):
-            taken = values[..., slice(*indices)]
-        elif isinstance(indices, int):
-            taken = values[..., indices]
-        elif indices is None:
-            taken = values
+        size = values.shape[-1]
+        if size < self._least_size:
+            raise InvalidInputError(
+                f"the constraint reads {self}, but the {self._source_name()} has only {size} entries. "
+                f"Check the indices of the constraint, or the {self._source_name()} that was passed."
+            )
+        if self._key is not None:
+            taken = values[..., self._key]
         else:
             xp = namespace_of(values)
-            positions = [index % values.shape[-1] for index in indices]
+            positions = [index % size for index in self.indices]  # type: ignore[union-attr]
             taken = xp.take(values, xp.asarray(positions), axis=-1)
         if self.shape is None:
             return taken
         return namespace_of(values).reshape(taken, (*values.shape[:-1], *self.shape))
+
+    @functools.cached_property
+    def _key(self) -> int | slice | None:
+        """What plain indexing takes; None for a list of entries."""
+        if isinstance(self.indices, Span):
+            return slice(*self.indices)
+        return (
+            slice(None) if self.indices is None else self.indices if isinstance(self.indices, int) else None
+        )
+
+    @functools.cached_property
+    def _least_size(self) -> int:
+        """How many entries the source must have."""
+        if self.indices is None:
+            return 1
+        if isinstance(self.indices, Span):
+            start, stop, _ = self.indices
+            return max(1, _needed(start) if start is not None else 1, stop if stop is not None else 1)
+        return max(_needed(index) for index in np.atleast_1d(self.indices).tolist())
 
     def size(self) -> int | None:
         """Return how many entries the last axis has, where that is known without an observation."""
@@ -117,21 +137,6 @@ class Reference:
 
     def _source_name(self) -> str:
         return self.source.replace("_", " ")
-
-    def _require_within(self, size: int) -> None:
-        indices = self.indices
-        if isinstance(indices, Span):
-            start, stop, _ = indices
-            is_within = (stop is None or stop <= size) and (start is None or -size <= start < size)
-        elif isinstance(indices, int):
-            is_within = -size <= indices < size
-        else:
-            is_within = indices is None or all(-size <= index < size for index in indices)
-        if not is_within:
-            raise InvalidInputError(
-                f"the constraint reads {self}, but the {self._source_name()} has only {size} entries. "
-                f"Check the indices of the constraint, or the {self._source_name()} that was passed."
-            )
 
     def __str__(self) -> str:
         text = "obs" if self.source == "observation" else self.source
@@ -182,8 +187,12 @@ def _number(action: str, value: object) -> float:
         if math.isfinite(number):
             return number
     raise ConstraintError(
-        f"a reference can be {action} a finite number, got {value!r}. Name single entries to treat them apart."
+        f"a reference can be {action} a finite number, got {value!r}. Name single entries for more."
     )
+
+
+def _needed(index: int) -> int:
+    return index + 1 if index >= 0 else -index
 
 
 def _integer(value: object) -> int:

@@ -10,7 +10,6 @@ from inbounds.constraints.arrays import (
     Array,
     as_array,
     convert,
-    is_single_precision,
     namespace_of,
     require_finite,
     working_dtype,
@@ -35,13 +34,22 @@ def relative_margin(dimension: int) -> float:
 
 
 class Situation(NamedTuple):
-    """Where a constraint is asked: the array library, its number type, and what parameters are read from."""
+    """Where a constraint is asked: the array library, its number type, and what parameters are read from.
+
+    In single precision, which is JAX's default, every step rounds to float32 and products may underflow.
+    `margins` says how many margins a row must keep to be accepted, which is one but where a float32 result
+    has to be accepted in float64 as well; `slack` says how many a projection aims at, so that rounding does
+    no harm.
+    """
 
     xp: Any
     dtype: Any
     observation: Array | None
     previous_action: Array | None
     device: Any = None
+    is_single_precision: bool = False
+    margins: float = 1.0
+    slack: float = 1.2
 
     def value(self, parameter: Parameter, axes: int = 1) -> Array:
         """Return a parameter as an array whose last `axes` axes are its own (0: a number, 1: a vector).
@@ -51,7 +59,7 @@ class Situation(NamedTuple):
         if isinstance(parameter, Reference):
             return _with_axes(parameter.read(self.source_of(parameter)), parameter, axes)
         array = parameter if self.xp is np else convert(parameter, self.xp, self.dtype, self.device)
-        return array[(None,) * (axes - array.ndim)] if array.ndim < axes else array
+        return array if array.ndim >= axes else array[(None,) * (axes - array.ndim)]
 
     def magnitude(self, parameter: Parameter, axes: int = 1) -> Array:
         """Return what the rounding of a parameter is relative to: |p|, or |scale * entry| + |offset|.
@@ -63,16 +71,6 @@ class Situation(NamedTuple):
             return self.xp.abs(self.value(parameter, axes))
         read = parameter.read_unscaled(self.source_of(parameter))
         return self.xp.abs(_with_axes(read, parameter, axes)) * abs(parameter.scale) + abs(parameter.offset)
-
-    @property
-    def is_single_precision(self) -> bool:
-        """Tell whether rounding to float32 happens in every step, as on JAX's default."""
-        return is_single_precision(self.xp, self.dtype)
-
-    @property
-    def slack(self) -> float:
-        """How many margins inside the bound a projection aims, so that its result is accepted after rounding."""
-        return 1.6 if self.is_single_precision else 1.15
 
     def source_of(self, parameter: Reference) -> Array | None:
         """Return the array that a reference reads from."""
@@ -92,12 +90,18 @@ def read_situation(like: Array, observation: Any, previous_action: Any) -> Situa
     xp = namespace_of(like)
     dtype = working_dtype(xp)
     device = like.device if "torch" in xp.__name__ else None
+    is_single = xp is not np and bool(dtype == xp.float32)
+    # A float64 result loses nothing that matters to rounding, a float32 result up to half a unit, and a
+    # projection that is computed in float32 a few units.
+    slack = 1.8 if is_single else 1.0 + 1e-9 if like.dtype == dtype else 1.2
     return Situation(
         xp,
         dtype,
         _companion("observation", observation, xp, dtype, device),
         _companion("previous action", previous_action, xp, dtype, device),
         device,
+        is_single,
+        slack=slack,
     )
 
 

@@ -30,20 +30,17 @@ class WeightedL1(LevelSet):
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Shrink every entry in proportion to its weight."""
-        clipped = clip(at.xp, action, *bounds)
-        target = self.target(at, clipped)
         weights = at.xp.abs(at.value(self.weights))
-        return soft_threshold(at.xp, action, weights, bounds, at.xp.zeros_like(target), target)
+        clipped = clip(at.xp, action, *bounds)
+        return soft_threshold(at.xp, action, clipped, weights, bounds, self.target(at, clipped))
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Follow the ray over the entries' changes of sign."""
         xp = at.xp
         weights = xp.abs(at.value(self.weights))
         is_moving = direction != 0
-        kinks = xp.where(
-            is_moving, -point / xp.where(is_moving, direction, xp.ones_like(direction)), 0.0 * point
-        )
-        still = total(xp, xp.where(is_moving, xp.zeros_like(point), weights * xp.abs(point)))
+        kinks = xp.where(is_moving, -point / xp.where(is_moving, direction, 1.0), 0.0)
+        still = total(xp, xp.where(is_moving, 0.0, weights * xp.abs(point)))
         rise = weights * xp.abs(direction)
         return convex_reach(xp, still, kinks, -rise, rise, self.inner_bound(at, point.shape[-1]))
 
@@ -67,9 +64,11 @@ class WeightedL1(LevelSet):
 def weight_uncertainty(at: Situation, weights: Parameter, action: Array) -> Array | None:
     """Return what rounding may hide in sum_i w_i a_i beyond a margin relative to the sum itself."""
     xp = at.xp
-    hidden = underflow(at, (at.value(weights) != 0) & (action != 0))
+    hidden = None
+    if at.is_single_precision:
+        hidden = underflow(at, (at.value(weights) != 0) & (action != 0))
     if not isinstance(weights, Reference) or weights.offset == 0.0:
         return hidden
     doubt = at.magnitude(weights) - xp.abs(at.value(weights))
-    cancelled = relative_margin(action.shape[-1]) * dot(xp, doubt, xp.abs(action))
+    cancelled = at.margins * relative_margin(action.shape[-1]) * dot(xp, doubt, xp.abs(action))
     return cancelled if hidden is None else cancelled + hidden

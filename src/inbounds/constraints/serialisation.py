@@ -1,0 +1,131 @@
+"""How a constraint is written to JSON and read back, without ever running code that the file names."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.references import Reference, reference_from_json
+from inbounds.errors import ConstraintError
+
+# Where each kind of constraint lives. Only these can be read from a file.
+HOMES = {
+    "Ball": "ball",
+    "Box": "box",
+    "Ellipsoid": "ellipsoid",
+    "Intersection": "intersection",
+    "Oracle": "oracle",
+    "Polytope": "polytope",
+    "PowerBudget": "power_budget",
+    "RateLimit": "rate_limit",
+    "Simplex": "simplex",
+    "SumBand": "sum_band",
+    "Union": "union",
+    "WeightedL1": "weighted_l1",
+}
+
+RUNS_CODE = ("Oracle",)
+"""Kinds that name a function; it is only imported when the caller allows it."""
+
+LARGEST_DEPTH = 20
+"""How deep constraints may be nested in a file."""
+
+
+def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
+    """Return a constraint as plain data: its kind and its constructor's arguments."""
+    kind = type(constraint).__name__
+    if kind not in HOMES:
+        raise ConstraintError(
+            f"{kind} is not a kind of constraint that can be written to a file. Known: {', '.join(HOMES)}. "
+            f"Declare it as an Oracle of an importable function instead."
+        )
+    arguments = {name: _plain(value) for name, value in constraint.parameters().items() if value is not None}
+    return {"kind": kind, **arguments}
+
+
+def constraint_from_json(data: Any, *, allow_code: bool = False) -> Constraint:
+    """Build a constraint from plain data; what names a function is refused unless `allow_code=True`."""
+    return _read(data, allow_code, 0)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Constraint):
+        return {"constraint": constraint_to_json(value)}
+    if isinstance(value, Reference):
+        return {"reference": value.to_json()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _numbers(value.tolist())
+    if isinstance(value, float):
+        return _numbers(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise ConstraintError(
+        f"{value!r} cannot be written to JSON. Build the constraint from numbers, arrays and obs[...]."
+    )
+
+
+def _numbers(value: Any) -> Any:
+    """Write infinities as words, since JSON has none."""
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return value if np.isfinite(value) else {"number": str(value)}
+
+
+def _read(data: Any, allow_code: bool, depth: int) -> Constraint:
+    if depth > LARGEST_DEPTH:
+        raise ConstraintError(f"constraints are nested more than {LARGEST_DEPTH} deep. Flatten the file.")
+    if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
+        raise ConstraintError(
+            f"a constraint is an object with a 'kind' and its arguments, got {_shortened(data)}. "
+            f"Write it with constraint.to_json()."
+        )
+    kind = data["kind"]
+    if kind not in HOMES:
+        raise ConstraintError(f"no constraint is called {kind!r}. Known: {', '.join(HOMES)}. Correct 'kind'.")
+    if kind in RUNS_CODE and not allow_code:
+        raise ConstraintError(
+            f"{kind} would import and run {_shortened(data.get('function'))}. "
+            f"Pass allow_code=True if you trust where this file comes from."
+        )
+    arguments = {name: _value(value, allow_code, depth) for name, value in data.items() if name != "kind"}
+    constructor = getattr(importlib.import_module(f"inbounds.constraints.{HOMES[kind]}"), kind)
+    try:
+        constraint = constructor(**arguments)
+    except (TypeError, AttributeError) as error:
+        raise ConstraintError(
+            f"{kind} cannot be built from the arguments {', '.join(arguments) or 'none'}: {error}. "
+            f"Compare with what to_json() writes."
+        ) from error
+    if not isinstance(constraint, Constraint):
+        raise ConstraintError(f"{kind} did not give a constraint. Write the file with constraint.to_json().")
+    return constraint
+
+
+def _value(value: Any, allow_code: bool, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        if set(value) == {"constraint"}:
+            return _read(value["constraint"], allow_code, depth + 1)
+        if set(value) == {"reference"} and isinstance(value["reference"], dict):
+            return reference_from_json(value["reference"])
+        if set(value) == {"number"} and value["number"] in ("inf", "-inf"):
+            return float(value["number"])
+        raise ConstraintError(
+            f"{_shortened(value)} is neither a constraint, a reference nor a number. "
+            f"Write the file with constraint.to_json()."
+        )
+    if isinstance(value, list):
+        return [_value(item, allow_code, depth) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ConstraintError(f"{_shortened(value)} is not JSON. Write the file with constraint.to_json().")
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

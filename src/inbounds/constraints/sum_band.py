@@ -1,0 +1,192 @@
+"""Sum bands: entries that share a total, up to a tolerance, each within its own limits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from inbounds.constraints.arrays import Array, clip, least, stack_rows, total
+from inbounds.constraints.box import Bounds, Box, box_centre, spread
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.parameters import parameter, show
+from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import Parameter, Situation, relative_margin
+from inbounds.constraints.threshold import Ramps, convex_reach, crossing
+from inbounds.errors import EmptySetError
+
+
+class Band(NamedTuple):
+    """The total that entries must have, how far they may miss it, and what rounding is relative to."""
+
+    total: Array
+    tolerance: Array
+    scale: Array
+
+
+class SumBand(Constraint):
+    """Actions with `|sum_i a_i - total| <= tolerance` and, where given, `low_i <= a_i <= high_i`.
+
+    The margin of the two sums is relative to the total or to sum_i |a_i|, whichever is larger; the limits of
+    single entries are compared exactly, as in a `Box`.
+    """
+
+    def __init__(
+        self,
+        total: Parameter,
+        tolerance: Parameter,
+        low: Parameter | None = None,
+        high: Parameter | None = None,
+    ) -> None:
+        """Store total and tolerance (numbers or entries of obs) and the limits of entries (as of a Box)."""
+        kind = type(self).__name__
+        self.total = parameter(kind, "total", total, 0)
+        self.tolerance = parameter(kind, "tolerance", tolerance, 0)
+        if not isinstance(self.tolerance, Reference) and self.tolerance < 0:
+            raise EmptySetError(
+                f"{kind}: tolerance={float(self.tolerance):g} is negative, so that no action is allowed. "
+                f"Give it a positive value."
+            )
+        self.low = None if low is None else parameter(kind, "low", low, 1, is_finite=False)
+        self.high = None if high is None else parameter(kind, "high", high, 1, is_finite=False)
+        self._limits: Box | None = None
+        if low is not None or high is not None:
+            self._limits = Box(-np.inf if low is None else self.low, np.inf if high is None else self.high)
+        self._size = None if self._limits is None else self._limits.size()
+        if self.is_constant() and self._size is not None:
+            self.interior_point()
+
+    def band(self, at: Situation, dimension: int) -> Band:
+        """Return total, tolerance and the scale of their rounding."""
+        scale = at.magnitude(self.total, axes=0) + at.magnitude(self.tolerance, axes=0)
+        return Band(at.value(self.total, axes=0), at.value(self.tolerance, axes=0), scale)
+
+    def excess(self, at: Situation, action: Array) -> Array:
+        """Return how far the sum is above and below the band, then the rows of the limits."""
+        band = self.band(at, action.shape[-1])
+        miss = total(at.xp, action) - band.total
+        rows = [(miss - band.tolerance)[..., None], (-miss - band.tolerance)[..., None]]
+        return stack_rows(at.xp, rows if self._limits is None else [*rows, self._limits.excess(at, action)])
+
+    def tightened_excess(self, at: Situation, action: Array) -> Array:
+        """Return the excess with the margin added to both sums."""
+        rows = self._tightened_sums(at, action)
+        if self._limits is None:
+            return rows
+        return stack_rows(at.xp, [rows, self._limits.tightened_excess(at, action)])
+
+    def accepts(self, at: Situation, action: Array) -> Array:
+        """Compare the sum with both ends of the band, and every entry with its limits."""
+        rows = self._tightened_sums(at, action)
+        is_in_band = (rows[..., 0] <= 0) & (rows[..., 1] <= 0)
+        return is_in_band if self._limits is None else is_in_band & self._limits.accepts(at, action)
+
+    def nearest(self, at: Situation, action: Array) -> Array:
+        """Return the projection on the band and its own limits."""
+        return self.nearest_in_box(at, action, unbounded(at))
+
+    def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
+        """Shift all entries by the same amount and clip them, x_i = clip(a_i - t, low_i, high_i)."""
+        xp, dimension = at.xp, action.shape[-1]
+        low, high = self._with_limits(at, bounds, at.slack)
+        band = self.band(at, dimension)
+        clipped = clip(xp, action, low, high)
+        sums = total(xp, clipped)
+        # Nearly where the result will be: tells how large its entries are, hence how they round.
+        shift = (sums - clip(xp, sums, band.total - band.tolerance, band.total + band.tolerance)) / dimension
+        scale = xp.maximum(band.scale, total(xp, xp.abs(clip(xp, clipped - shift[..., None], low, high))))
+        room = self.room(at, band, scale, dimension)
+        # A sum that is too small is raised as its negative is lowered.
+        is_low = sums < band.total - room
+        sign = xp.where(is_low, -1.0, 1.0)[..., None]
+        floor = xp.where(is_low[..., None], -high, low)
+        ceiling = xp.where(is_low[..., None], -low, high)
+        target = sign[..., 0] * band.total + room
+        start, heading = sign * clipped, sign * action
+        # No entry falls by more than the whole excess, so that a missing limit can be replaced by this one.
+        excess = xp.maximum(sign[..., 0] * sums - target, 0.0)[..., None]
+        end = xp.maximum(floor, start - 2.0 * excess)
+        shift = crossing(xp, Ramps(heading, xp.ones_like(heading), start, end), target)[..., None]
+        return sign * clip(xp, heading - shift, floor, ceiling)
+
+    def room(self, at: Situation, band: Band, scale: Array, dimension: int) -> Array:
+        """Return how far from the total a projection may end; `scale` is what its sum rounds relative to."""
+        return at.xp.maximum(band.tolerance - at.slack * relative_margin(dimension) * scale, 0.0)
+
+    def interior(self, at: Situation, dimension: int) -> Array:
+        """Return a point of the middle of the band."""
+        return self.interior_in_box(at, dimension, unbounded(at))
+
+    def interior_in_box(self, at: Situation, dimension: int, bounds: Bounds) -> Array:
+        """Return the point of the box's diagonal whose sum is in the middle of what band and box allow."""
+        xp = at.xp
+        box = spread(xp, self._with_limits(at, bounds, at.margins), dimension)
+        band = self.band(at, dimension)
+        centre = box_centre(xp, box)
+        distance = (xp.abs(band.total - total(xp, centre)) + 1.0)[..., None]
+        low, high = xp.maximum(box.low, centre - distance), xp.minimum(box.high, centre + distance)
+        least_sum, largest_sum = total(xp, low), total(xp, high)
+        lower = xp.maximum(band.total - band.tolerance, least_sum)
+        upper = xp.minimum(band.total + band.tolerance, largest_sum)
+        width = largest_sum - least_sum
+        has_width = width > 0
+        share = xp.where(
+            has_width, (0.5 * (lower + upper) - least_sum) / xp.where(has_width, width, 1.0), 0.5
+        )
+        return clip(xp, low + clip(xp, share, 0.0, 1.0)[..., None] * (high - low), low, high)
+
+    def within_exact_bounds(self, at: Situation, action: Array) -> Array:
+        """Clip to the limits of entries."""
+        return action if self._limits is None else self._limits.within_exact_bounds(at, action)
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Return where the ray leaves the band or meets a limit."""
+        xp, dimension = at.xp, point.shape[-1]
+        band = self.band(at, dimension)
+        share = at.margins * relative_margin(dimension)
+        is_moving = direction != 0
+        kinks = xp.where(is_moving, -point / xp.where(is_moving, direction, 1.0), 0.0)
+        still = xp.where(is_moving, 0.0, point)
+        lengths = []
+        for sign in (1.0, -1.0):
+            constant = total(xp, sign * still + share * xp.abs(still))
+            bound = sign * band.total + band.tolerance - share * band.scale
+            speed, cost = sign * direction, share * xp.abs(direction)
+            lengths.append(convex_reach(xp, constant, kinks, speed - cost, speed + cost, bound)[..., None])
+        if self._limits is not None:
+            lengths.append(self._limits.reach(at, point, direction)[..., None])
+        return least(xp, stack_rows(xp, lengths))
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the upper and lower end of the band, then the limits."""
+        centre, tolerance = show(self.total), show(self.tolerance)
+        names = [f"sum_i a_i <= {centre} + {tolerance}", f"sum_i a_i >= {centre} - {tolerance}"]
+        return names if self._limits is None else names + self._limits.row_names(at, dimension)
+
+    def formula(self) -> str:
+        """Write the band and the limits."""
+        text = f"|sum_i a_i - {show(self.total)}| <= {show(self.tolerance)}"
+        return text if self._limits is None else f"{text}, {self._limits.formula()}"
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return total, tolerance and limits."""
+        return {"total": self.total, "tolerance": self.tolerance, "low": self.low, "high": self.high}
+
+    def size(self) -> int | None:
+        """Return the number of limits where they are vectors."""
+        return self._size
+
+    def _tightened_sums(self, at: Situation, action: Array) -> Array:
+        xp, dimension = at.xp, action.shape[-1]
+        band = self.band(at, dimension)
+        scale = xp.maximum(band.scale, total(xp, xp.abs(action)))
+        room = band.tolerance - (at.margins * relative_margin(dimension)) * scale
+        miss = total(xp, action) - band.total
+        return stack_rows(xp, [(miss - room)[..., None], (-miss - room)[..., None]])
+
+    def _with_limits(self, at: Situation, bounds: Bounds, margins: float) -> Bounds:
+        if self._limits is None:
+            return bounds
+        low, high = self._limits.inner_bounds(at, margins)
+        return Bounds(at.xp.maximum(bounds.low, low), at.xp.minimum(bounds.high, high))
