@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from inbounds import constraints as constraints
     from inbounds import errors as errors
     from inbounds import tasks as tasks
+    from inbounds.constraints import Ball as Ball
+    from inbounds.constraints import Box as Box
+    from inbounds.constraints import Constraint as Constraint
+    from inbounds.constraints import Intersection as Intersection
+    from inbounds.constraints import PowerBudget as PowerBudget
+    from inbounds.constraints import RateLimit as RateLimit
+    from inbounds.constraints import Simplex as Simplex
+    from inbounds.constraints import SumBand as SumBand
+    from inbounds.constraints import WeightedL1 as WeightedL1
+    from inbounds.constraints import obs as obs
+    from inbounds.constraints import previous_action as previous_action
     from inbounds.learners.aram import Aram as Aram
     from inbounds.tasks.guard import Guard as Guard
     from inbounds.tasks.registry import make as make
@@ -26,6 +37,19 @@ __version__ = "0.1.0"
 # The same names once more, for the interpreter: which module to import when a name is first used.
 _PUBLIC = {
     "inbounds": ("constraints", "errors", "tasks"),
+    "inbounds.constraints": (
+        "Ball",
+        "Box",
+        "Constraint",
+        "Intersection",
+        "PowerBudget",
+        "RateLimit",
+        "Simplex",
+        "SumBand",
+        "WeightedL1",
+        "obs",
+        "previous_action",
+    ),
     "inbounds.learners.aram": ("Aram",),
     "inbounds.tasks.guard": ("Guard",),
     "inbounds.tasks.registry": ("make",),
@@ -37,13 +61,24 @@ _HOME = {name: home for home, names in _PUBLIC.items() for name in names}
 
 __all__ = [
     "Aram",
+    "Ball",
+    "Box",
     "ConstrainedBox",
+    "Constraint",
     "Guard",
+    "Intersection",
+    "PowerBudget",
+    "RateLimit",
+    "Simplex",
+    "SumBand",
     "Task",
+    "WeightedL1",
     "__version__",
     "constraints",
     "errors",
     "make",
+    "obs",
+    "previous_action",
     "tasks",
     "train",
 ]
