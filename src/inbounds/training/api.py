@@ -56,6 +56,7 @@ def train(
     training = Training(chosen, agent, config, folder, callbacks)
     if resume:
         training.resume()
+        folder.extend(config.steps)
     else:
         folder.create(resolved(chosen, agent, name_of(agent), config, training.environments), provenance())
         training.start()

@@ -55,6 +55,8 @@ class CompiledCollector:
         self.environment = task.compiled()
         self.count = programs.environments
         self.exact_resume = True
+        self.lowest_reward = np.inf
+        """Lowest training reward of the last `run`: Proposition 1 needs it not to be negative."""
         self.chunk = chunk_length([-(-steps // self.count) for steps in (*intervals, warm_up) if steps])
         self._start = jax.jit(self._start_world)
         self._run = jax.jit(self._scan, static_argnames=("turns", "warm", "updates"), donate_argnums=(0, 1))
@@ -125,6 +127,7 @@ class CompiledCollector:
     def run(self, state: TrainingState, turns: int) -> tuple[TrainingState, Metrics, Episodes]:
         """Take `turns` steps in every environment, in chunks that never straddle the end of warm-up."""
         episodes, metrics = Episodes([], [], []), {}
+        self.lowest_reward = np.inf
         warm_turns = -(-self.warm_up // self.count)
         turn, end = self.turn, self.turn + turns
         while turn < end:
@@ -143,6 +146,7 @@ class CompiledCollector:
             raise SimulationError(
                 f"{self.task.name}: a reward is not a finite number. Resume from the last checkpoint with another seed."
             )
+        self.lowest_reward = min(self.lowest_reward, float(np.min(self.task.training_reward(trace.reward))))
         excess = np.asarray(self.task.constraint.violation(trace.observation.astype(np.float64), trace.action.astype(np.float64)))
         if excess.max() > 0:
             where = np.unravel_index(int(excess.argmax()), excess.shape)

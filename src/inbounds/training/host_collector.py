@@ -47,6 +47,8 @@ class HostCollector:
         self.turn = 0
         self.pending: Pending | None = None
         self.exact_resume = True
+        self.lowest_reward = np.inf
+        """Lowest training reward of the last `run`: Proposition 1 needs it not to be negative."""
 
     def start(self) -> None:
         """Reset every environment from a seed of its own."""
@@ -60,6 +62,7 @@ class HostCollector:
     def run(self, state: TrainingState, turns: int) -> tuple[TrainingState, Metrics, Episodes]:
         """Take `turns` steps in every environment and the updates that belong to them."""
         episodes, metrics = Episodes([], [], []), {}
+        self.lowest_reward = np.inf
         for _ in range(turns):
             is_warm = self.turn * self.count < self.warm_up
             self.context, draw = self.programs.act(
@@ -94,10 +97,12 @@ class HostCollector:
             episodes.value.append(float(self._returns[seed, index]))
             episodes.length.append(int(self._lengths[seed, index]))
         self._returns[ended], self._lengths[ended] = 0.0, 0
+        training_reward = self.task.training_reward(reward)
+        self.lowest_reward = min(self.lowest_reward, float(training_reward.min()))
         return self._exchange(
             self._shaped(step.observation),
             ended,
-            self.task.training_reward(reward),
+            training_reward,
             1.0 - step.terminated.reshape(reward.shape),
             self._shaped(step.final_observation),
         )

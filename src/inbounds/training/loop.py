@@ -162,6 +162,7 @@ class Training:
                 "acceptance": float(counters.acceptance[index] - before.acceptance[index]) / max(actions, 1),
                 "projections": int(counters.projections[index]),
                 "rejections": int(counters.rejections[index]),
+                "lowest_reward": self.collector.lowest_reward,
                 **{name: float(value[index]) for name, value in values.items()},
             }
             self.folder.log(METRICS, row)

@@ -48,6 +48,13 @@ class RunFolder:
         """Add facts that only became known later, such as a resume."""
         (self.path / PROVENANCE).write_text(json.dumps({**self.provenance(), **values}, indent=1, default=_plain) + "\n")
 
+    def extend(self, steps: int) -> None:
+        """Record that a resumed run goes on to another last step than it was started for."""
+        config = self.config()
+        if config["training"]["steps"] != steps:
+            config["training"]["steps"] = steps
+            (self.path / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
+
     def write_policy(self, arrays: Mapping[str, Any]) -> None:
         """Write what acting needs, all seeds on a leading axis; small enough to be sent around."""
         temporary = self.path / f".{POLICY}"
