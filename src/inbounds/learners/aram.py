@@ -108,6 +108,8 @@ class Aram:
     """Updates between two snapshots."""
     snapshot_start: int = 20_000
     """Updates before the first snapshot."""
+    half_precision_search: bool = False
+    """Search the supremum over preferences in bfloat16; the winner is then evaluated in full precision."""
     critic_loss: Literal["componentwise", "scalarised"] = "componentwise"
     """`componentwise` is the published code's form, `scalarised` the paper's equation."""
     temperature: float | None = None
@@ -429,9 +431,11 @@ class Aram:
         """Return, for every critic and row, the preference at which the critic values the action most."""
         if options.shape[0] == 1:
             return jnp.broadcast_to(options[0], (*ensemble[0].weight.shape[:1], observation.shape[0], 2))
-        inputs = jax.vmap(lambda option: self.with_preference(observation, option))(options)
+        dtype = jnp.bfloat16 if self.half_precision_search else jnp.float32
+        ensemble, observation, action = jax.tree.map(lambda leaf: leaf.astype(dtype), (ensemble, observation, action))
+        inputs = jax.vmap(lambda option: self.with_preference(observation, option))(options.astype(dtype))
         values = jax.vmap(jax.vmap(critic_values, (None, 0, None)), (0, None, None))(ensemble, inputs, action)
-        best = jnp.argmax(jnp.min(values @ weights, axis=-1), axis=1)
+        best = jnp.argmax(jnp.min(values.astype(jnp.float32) @ weights, axis=-1), axis=1)
         return options[best]
 
     def with_snapshot(self, state: AramState) -> AramState:

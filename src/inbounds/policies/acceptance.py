@@ -55,7 +55,7 @@ def accept_first(
     chosen = jnp.take_along_axis(proposals, first[..., None, None], axis=-2)[..., 0, :]
     last = proposals[..., -1, :]
     correct = fallback if fallback is not None else constraint.project
-    corrected = jax.lax.cond(jnp.all(found), lambda: last, lambda: correct(observation, last))
+    corrected = jax.lax.cond(jnp.all(found), lambda _, raw: raw, correct, observation, last)
     action = jnp.where(found[..., None], chosen, corrected)
     return Draw(action, proposals, is_before & ~is_feasible, ~found, jnp.mean(is_feasible, axis=-1))
 
@@ -64,5 +64,5 @@ def project_proposals(constraint: Constraint, observation: jax.Array, proposals:
     """Project a single proposal per state, the rule of learners that do not reject."""
     raw = proposals[..., 0, :]
     is_feasible = constraint.contains(observation, raw)
-    action = jax.lax.cond(jnp.all(is_feasible), lambda: raw, lambda: constraint.project(observation, raw))
+    action = jax.lax.cond(jnp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw)
     return Draw(action, proposals, ~is_feasible[..., None], ~is_feasible, is_feasible.astype(jnp.float32))

@@ -77,7 +77,7 @@ class Evaluator:
         raw = jax.vmap(lambda state, seen: self.learner.deterministic(state, self.spec, seen, preference))(states, observation)
         constraint = self.spec.constraint
         is_feasible = constraint.contains(observation, raw)
-        action = jax.lax.cond(jnp.all(is_feasible), lambda: raw, lambda: constraint.project(observation, raw))
+        action = jax.lax.cond(jnp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw)
         return action, is_feasible
 
     def _play_host(self, states: Any, preference: jax.Array, seeds: list[list[int]]) -> Rollout:

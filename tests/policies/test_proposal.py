@@ -1,0 +1,41 @@
+"""The squashed Gaussian and its density."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from inbounds.policies.proposal import Proposal, proposal_from_output, squash
+
+
+def density(action, mean, std):
+    return stats.norm.pdf(np.arctanh(action), mean, std) / (1 - action**2)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.8, 0.3), (-1.5, 0.7)])
+def test_the_log_density_is_the_change_of_variables(mean, std):
+    noise = np.linspace(-2, 2, 9)[:, None]
+    drawn = squash(Proposal(jnp.array([mean]), jnp.log(jnp.array([std]))), jnp.asarray(noise))
+    expected = np.log(density(np.tanh(mean + std * noise[:, 0]), mean, std))
+    np.testing.assert_allclose(drawn.log_density, expected, rtol=2e-4, atol=2e-4)
+
+
+def test_the_density_integrates_to_one():
+    total, _ = integrate.quad(lambda action: density(action, 0.5, 0.6), -1 + 1e-9, 1 - 1e-9)
+    assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_saturated_action_keeps_a_finite_density_and_gradient():
+    def log_density(mean):
+        return squash(Proposal(mean, jnp.zeros(1)), jnp.zeros(1)).log_density
+
+    assert np.isfinite(log_density(jnp.array([40.0])))
+    assert np.isfinite(jax.grad(lambda mean: log_density(mean))(jnp.array([40.0]))).all()
+
+
+def test_the_scale_is_kept_within_its_range():
+    proposal = proposal_from_output(jnp.array([0.0, 0.0, -50.0, 50.0]))
+    np.testing.assert_array_equal(proposal.log_std, [-20.0, 2.0])
