@@ -156,10 +156,10 @@ def test_an_epoch_is_that_of_the_slow_oracle(name, capacity):
     requests = rng.normal(30, 20, (2, count, system.zones))
     befores, targets = np.asarray(nearest_integer_allocation(requests, system.bikes, system.least, capacity))
     keys = jax.random.split(jax.random.key(3), count)
-    states, _ = jax.vmap(environment.reset)(keys)
+    states, _ = jax.jit(jax.vmap(environment.reset))(keys)
     states = states._replace(allocation=jnp.asarray(befores), epoch=jnp.arange(count) % 100)
     steps = jax.jit(jax.vmap(environment.step))(states, jnp.asarray(targets, jnp.float32), keys)
-    demands = np.asarray(jax.vmap(environment.demand)(states.demand_key, states.epoch))
+    demands = np.asarray(jax.jit(jax.vmap(environment.demand))(states.demand_key, states.epoch))
     overflows = []
     after, rewards = jax.tree.map(np.asarray, steps.state), np.asarray(steps.reward)
     distances = system.distance_matrix()
@@ -232,9 +232,12 @@ def test_zones_are_ordered_by_distance(name, orders):
 def demands_of(name: str, keys: jax.Array) -> np.ndarray:
     """Return the demand of whole episodes, (episode, epoch, origin, destination)."""
     environment = compiled_bike_sharing(SYSTEMS[name])
-    states, _ = jax.vmap(environment.reset)(keys)
-    each_epoch = jax.vmap(environment.demand, in_axes=(None, 0))
-    return np.asarray(jax.vmap(each_epoch, in_axes=(0, None))(states.demand_key, jnp.arange(100)))
+
+    def one(key):
+        state, _ = environment.reset(key)
+        return jax.vmap(environment.demand, in_axes=(None, 0))(state.demand_key, jnp.arange(100))
+
+    return np.asarray(jax.jit(jax.vmap(one))(keys))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -394,8 +397,8 @@ def test_numbers_stay_narrow_when_wide_ones_are_enabled():
     environment = compiled_bike_sharing(SYSTEMS["bss3z"])
     jax.config.update("jax_enable_x64", True)
     try:
-        state, observation = environment.reset(jax.random.key(16))
-        step = environment.step(state, observation[3:6], jax.random.key(16))
+        state, observation = jax.jit(environment.reset)(jax.random.key(16))
+        step = jax.jit(environment.step)(state, observation[3:6], jax.random.key(16))
     finally:
         jax.config.update("jax_enable_x64", False)
     assert step.observation.dtype == observation.dtype == step.reward.dtype == jnp.float32

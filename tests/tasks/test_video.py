@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from inbounds.errors import InvalidInputError, MissingDependencyError
+from inbounds.errors import InboundsError, InvalidInputError, MissingDependencyError
 from inbounds.tasks.video import write_video
 
 
@@ -104,3 +104,12 @@ def test_without_ffmpeg_an_mp4_names_the_remedy_and_a_gif_still_works(tmp_path, 
     with pytest.raises(MissingDependencyError, match=r"inbounds\[video\].*\.gif"):
         write_video(frames_of(2), tmp_path / "film.mp4", fps=5)
     assert write_video(frames_of(2), tmp_path / "film.gif", fps=5).exists()
+
+
+def test_an_encoder_that_fails_is_quoted_and_leaves_no_file(tmp_path, monkeypatch):
+    import imageio_ffmpeg
+
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: sys.executable)  # knows none of the options
+    with pytest.raises(InboundsError, match=r"(?s)ffmpeg could not write .*status.*\.gif"):
+        write_video(frames_of(400), tmp_path / "film.mp4", fps=5)
+    assert list(tmp_path.iterdir()) == []

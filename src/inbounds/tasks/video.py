@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import InvalidInputError, MissingDependencyError
+from inbounds.errors import InboundsError, InvalidInputError, MissingDependencyError
 
 
 def write_video(frames: Iterable[NDArray[np.uint8]], path: str | os.PathLike[str], fps: float = 30.0) -> Path:
@@ -72,36 +74,45 @@ def _write_gif(frames: Iterator[NDArray[np.uint8]], path: Path, size: tuple[int,
 
 
 def _write_mp4(frames: Iterator[NDArray[np.uint8]], path: Path, size: tuple[int, ...], fps: float) -> None:
-    encoder = _encoder_module()
     height, width = size
     # Players expect colour at half the resolution, which takes even sizes: the last row or column is doubled.
     padding = ((0, height % 2), (0, width % 2), (0, 0))
-    stream = encoder.write_frames(
-        str(path),
-        (width + width % 2, height + height % 2),
-        fps=fps,
-        codec="libx264",
-        pix_fmt_out="yuv420p",
-        macro_block_size=1,
-        quality=8,
-    )
-    stream.send(None)
-    try:
-        for frame in frames:
-            stream.send(np.ascontiguousarray(np.pad(frame, padding, mode="edge")))
-    finally:
-        stream.close()
+    command = [
+        *(_ffmpeg(), "-loglevel", "error", "-y"),
+        *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width + width % 2}x{height + height % 2}"),
+        *("-r", f"{fps:.6f}", "-i", "-", "-an", "-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p"),
+        *("-movflags", "+faststart", str(path)),
+    ]
+    # A file takes the messages, for a full pipe that nobody reads would stop the encoder.
+    with tempfile.TemporaryFile() as messages:
+        encoder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=messages, stderr=messages)
+        assert encoder.stdin is not None
+        try:
+            for frame in frames:
+                encoder.stdin.write(np.pad(frame, padding, mode="edge").tobytes())
+        except BrokenPipeError:
+            pass  # the encoder has stopped by itself; its messages say why
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                encoder.stdin.close()
+            status = encoder.wait()
+        if status != 0:
+            messages.seek(0)
+            said = messages.read().decode(errors="replace").strip()
+            raise InboundsError(
+                f"ffmpeg could not write '{path.name}' (status {status}): {said}. "
+                "Look for a full disk, or write a .gif, which needs no encoder."
+            )
 
 
-def _encoder_module() -> Any:
-    """Return the package that brings ffmpeg, or say how to get it."""
+def _ffmpeg() -> str:
+    """Return the path of the encoder, or say how to get it."""
     remedy = 'Install it with `pip install "inbounds[video]"`, or write a .gif, which needs nothing more.'
     try:
         import imageio_ffmpeg
+
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
     except ImportError as missing:
         raise MissingDependencyError(f"an mp4 needs the package imageio-ffmpeg. {remedy}") from missing
-    try:
-        imageio_ffmpeg.get_ffmpeg_exe()
     except RuntimeError as missing:
         raise MissingDependencyError(f"an mp4 needs ffmpeg, not found ({missing}). {remedy}") from missing
-    return imageio_ffmpeg
