@@ -206,7 +206,7 @@ def _draw_costs(axes: Axes, state: BikeSharingState) -> None:
         axes.plot([PANEL_LEFT + 6], [height], marker="s", markersize=9, color=colour)
         axes.text(PANEL_LEFT + 22, height, name, fontsize=11, color=INK, va="center")
         axes.text(PANEL_RIGHT, height, number, fontsize=11, color=INK, va="center", ha="right")
-    reward = f"{float(epoch_reward(state)):.0f}".replace("-", "−")
+    reward = f"{round(float(epoch_reward(state)))}".replace("-", "−")
     axes.plot([PANEL_LEFT, PANEL_RIGHT], [118, 118], color=FAINT, linewidth=1)
     axes.text(PANEL_LEFT, 90, "reward", fontsize=14, weight="bold", color=INK, va="center")
     axes.text(PANEL_RIGHT, 90, reward, fontsize=18, weight="bold", color=INK, va="center", ha="right")
