@@ -1,0 +1,1 @@
+"""How methods are compared: one protocol, suites as data, statistics, the paper's numbers."""

@@ -1,0 +1,83 @@
+"""How long one action takes: alone and together with the environment's step, one observation at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.benchmark.trained import TrainedRun
+
+Act = Callable[[NDArray[np.floating]], NDArray[np.floating]]
+
+
+class InferenceTime(NamedTuple):
+    """Seconds per action, at which the paper's "seconds per million" is a million times larger."""
+
+    path: str
+    """What computed the action."""
+    actions: int
+    mean: float
+    median: float
+    slowest_percent: float
+    """The 99th percentile."""
+    with_step: float
+    """Mean of action and environment step together."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers, in microseconds."""
+        micro = {
+            name: float(f"{getattr(self, name) * 1e6:.4g}")
+            for name in ("mean", "median", "slowest_percent", "with_step")
+        }
+        return {"path": self.path, "actions": self.actions, "unit": "microseconds", **micro}
+
+
+def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
+    """Return the evaluation's policy for single observations: deterministic, projected if it must be."""
+    state = jax.tree.map(lambda leaf: leaf[0], run.states)
+    weights = jnp.asarray(preference, jnp.float32)
+    constraint = run.spec.constraint
+
+    @jax.jit
+    def chosen(observation: jax.Array) -> jax.Array:
+        raw = run.learner.deterministic(state, run.spec, observation, weights)
+        action: jax.Array = jax.lax.cond(
+            constraint.contains(observation, raw), lambda: raw, lambda: constraint.project(observation, raw)
+        )
+        return action
+
+    return lambda observation: np.asarray(chosen(jnp.asarray(observation, jnp.float32)))
+
+
+def time_inference(
+    run: TrainedRun, preference: tuple[float, float] = (0.9, 0.1), actions: int = 2_000
+) -> InferenceTime:
+    """Drive one environment with the first seed's policy and time every action and every step."""
+    act = compiled_policy(run, preference)
+    environment = run.task.make_environment()
+    observation, _ = environment.reset(seed=0)
+    act(observation)  # compiles
+    spent, steps = np.zeros(actions), np.zeros(actions)
+    for index in range(actions):
+        began = time.perf_counter()
+        action = act(observation)
+        decided = time.perf_counter()
+        observation, _, terminated, truncated, _ = environment.step(action)
+        steps[index], spent[index] = time.perf_counter() - decided, decided - began
+        if terminated or truncated:
+            observation, _ = environment.reset()
+    environment.close()
+    return InferenceTime(
+        path=f"JAX on {jax.default_backend()}",
+        actions=actions,
+        mean=float(spent.mean()),
+        median=float(np.median(spent)),
+        slowest_percent=float(np.percentile(spent, 99)),
+        with_step=float((spent + steps).mean()),
+    )

@@ -1,0 +1,53 @@
+"""What a policy must beat: the returns of a task's reference policies, on episodes of their own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.errors import ConfigurationError
+from inbounds.tasks.reference_policies import reference_names, reference_policy
+from inbounds.tasks.task import Task
+
+FIRST_SEED = 1_500_000_000
+"""Episodes of references start here, apart from those of training and of evaluation."""
+
+
+class ReferenceReturn(NamedTuple):
+    """Undiscounted, unscaled returns of one reference policy."""
+
+    name: str
+    returns: NDArray[np.float64]
+    worst_violation: float
+
+
+def quick_references(task: Task) -> tuple[str, ...]:
+    """Return the references that need no search: those that a summary can afford."""
+    return tuple(name for name in reference_names(task) if name != "constant")
+
+
+def play_reference(
+    task: Task, name: str, episodes: int = 10, seed: int = 0, threads: int = 1
+) -> ReferenceReturn:
+    """Play whole episodes side by side with a reference policy."""
+    if task.host is None:
+        raise ConfigurationError(
+            f"{task.name} has no host environments to play a reference policy in. Give the task `host=`."
+        )
+    policy = reference_policy(task, name)
+    generator = np.random.default_rng(FIRST_SEED + seed)
+    batch = task.host(episodes, threads)
+    observation = batch.reset([FIRST_SEED + seed * episodes + index for index in range(episodes)])
+    total, is_running, worst = np.zeros(episodes), np.ones(episodes, np.bool_), -np.inf
+    for _ in range(task.horizon):
+        action = policy(observation, generator)
+        worst = max(worst, float(np.max(task.constraint.violation(observation, action))))
+        step = batch.step(action)
+        total += np.where(is_running, step.reward, 0.0)
+        is_running &= ~(step.terminated | step.truncated)
+        observation = step.observation
+        if not is_running.any():
+            break
+    return ReferenceReturn(name, total, max(worst, 0.0))

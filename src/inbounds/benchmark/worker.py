@@ -1,0 +1,134 @@
+"""What runs one cell: train it or go on, evaluate the last policy, and leave the verdict in its folder.
+
+`python -m inbounds.benchmark.worker FOLDER` is a process of its own, so that a crash, an exhausted device or
+a killed machine costs one cell; the folder alone tells what is left to do.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from inbounds.benchmark.cell import Cell
+from inbounds.errors import ConfigurationError
+from inbounds.training.record import CONFIG, EVALUATIONS, METRICS, RunFolder
+
+CELL, FINAL, FAILURE, LOG = "cell.json", "final.json", "failure.json", "log.txt"
+SWEEP_EPISODES = 10
+TIMED_ACTIONS = 2_000
+
+
+def prepare(folder: Path, cell: Cell) -> None:
+    """Write down what the folder is for; a folder of another experiment is left alone."""
+    path = folder / CELL
+    if path.exists():
+        found = Cell.from_json(json.loads(path.read_text()))
+        if found != cell:
+            raise ConfigurationError(
+                f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
+                f"another --out, or remove the folder."
+            )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(cell.as_json(), indent=1) + "\n")
+
+
+def differences(found: Cell, wanted: Cell) -> str:
+    """Say in which fields two cells differ."""
+    one, two = found.as_json(), wanted.as_json()
+    return ", ".join(f"{name} {one[name]} instead of {two[name]}" for name in one if one[name] != two[name])
+
+
+def run_cell(folder: Path, cell: Cell, should_stop: Any = None) -> bool:
+    """Train and evaluate a cell; tell whether it is finished, or was stopped on request and can go on."""
+    from inbounds.training.api import train
+
+    run = RunFolder(folder)
+    has_checkpoint = run.checkpoints.exists() and any(run.checkpoints.glob("step-*"))
+    if not has_checkpoint:
+        forget_start(folder)
+    stopped: list[bool] = []
+
+    def watch(row: dict[str, Any]) -> bool:
+        if should_stop is not None and should_stop():
+            stopped.append(True)
+            return True
+        return False
+
+    train(
+        cell.task,
+        cell.make_learner(),
+        out=folder,
+        resume=has_checkpoint,
+        callbacks=(watch,),
+        **cell.training_settings(),
+    )
+    if stopped:
+        return False
+    write_final(folder, cell)
+    return True
+
+
+def forget_start(folder: Path) -> None:
+    """Remove what a run left that died before its first checkpoint: there is nothing to go on from."""
+    for name in (CONFIG, METRICS, EVALUATIONS):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def write_final(folder: Path, cell: Cell) -> None:
+    """Evaluate the last policy on fresh episodes; the file appears whole or not at all."""
+    from inbounds.benchmark.evaluation import (
+        evaluate_run,
+        has_preferences,
+        suggested_preference,
+        sweep_preferences,
+    )
+    from inbounds.benchmark.inference import time_inference
+    from inbounds.benchmark.trained import TrainedRun
+
+    opened = TrainedRun.open(folder)
+    preference = tuple(RunFolder(folder).config()["training"]["preference"])
+    final: dict[str, Any] = {"final": evaluate_run(opened, cell.final_episodes, preference).as_json()}
+    if has_preferences(opened):
+        points = sweep_preferences(opened, min(SWEEP_EPISODES, cell.final_episodes))
+        final["front"] = {
+            "points": [list(point) for point in points],
+            "suggested": list(suggested_preference(points).preference),
+        }
+    final["inference"] = time_inference(opened, preference, TIMED_ACTIONS).as_json()
+    temporary = folder / f".{FINAL}"
+    temporary.write_text(json.dumps(final, indent=1) + "\n")
+    temporary.replace(folder / FINAL)
+    (folder / FAILURE).unlink(missing_ok=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cell of one folder: 0 finished, 1 failed (the folder says why), 3 stopped and resumable."""
+    (name,) = sys.argv[1:] if arguments is None else arguments
+    folder = Path(name)
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask)
+    cell = Cell.from_json(json.loads((folder / CELL).read_text()))
+    try:
+        return 0 if run_cell(folder, cell, lambda: bool(asked)) else 3
+    except Exception as error:
+        failure = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        (folder / FAILURE).write_text(json.dumps(failure, indent=1) + "\n")
+        traceback.print_exc()
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""`inbounds evaluate`: the paper's protocol on a run, its front of preferences, what an action costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from inbounds.cli.device import prepare_device
+
+EVALUATION = "evaluation.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Measure trained policies by the paper's protocol, on episodes that training has not seen.
+
+    The return is that of the deterministic action after projection; the valid action rate is the feasible
+    share of 100 raw samples at every visited state. Numbers are printed and written to RUN/evaluation.json.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """Run folders, or folders above them."""
+    episodes: int = 100
+    """Episodes per seed."""
+    preference: tuple[float, float] = (0.9, 0.1)
+    """Weights of return and constraint at which a preference-conditioned policy is evaluated."""
+    sweep: bool = True
+    """Evaluate a preference-conditioned policy over a grid of preferences and suggest one to deploy."""
+    sweep_episodes: int = 20
+    """Episodes per seed and preference of the sweep."""
+    timing: bool = True
+    """Time single actions, with and without the environment's step."""
+    actions: int = 2_000
+    """Actions that are timed."""
+    seed: int | None = None
+    """Evaluate this seed of the run alone."""
+    device: Annotated[str | None, tyro.conf.arg(metavar="cpu|gpu")] = None
+    """Where to compute; by default what JAX finds."""
+
+
+def run(arguments: list[str]) -> int:
+    """Evaluate every run and print what was found."""
+    options = tyro.cli(Options, prog="inbounds evaluate", args=arguments)
+    prepare_device(options.device)
+    from inbounds.benchmark.trained import TrainedRun, run_folders
+    from inbounds.errors import ConfigurationError
+
+    if not options.runs:
+        raise ConfigurationError("which run? Give its folder: inbounds evaluate runs/demo.")
+    console = Console(highlight=False)
+    for folder in run_folders(list(options.runs)):
+        opened = TrainedRun.open(folder)
+        evaluate_one(console, opened if options.seed is None else opened.only(options.seed), options)
+    return 0
+
+
+def evaluate_one(console: Console, opened: Any, options: Options) -> None:
+    """Evaluate one run, print its tables and write its file."""
+    from inbounds.benchmark.evaluation import (
+        evaluate_run,
+        has_preferences,
+        suggested_preference,
+        sweep_preferences,
+    )
+    from inbounds.benchmark.inference import time_inference
+    from inbounds.training.provenance import provenance
+
+    final = evaluate_run(opened, options.episodes, options.preference)
+    written: dict[str, Any] = {"final": final.as_json(), "provenance": provenance()}
+    console.print(final_table(opened, final))
+    if options.sweep and has_preferences(opened):
+        points = sweep_preferences(opened, options.sweep_episodes)
+        chosen = suggested_preference(points)
+        console.print(front_table(points, chosen))
+        console.print(
+            f"suggested preference to deploy: {chosen.preference[0]:g} {chosen.preference[1]:g} "
+            f"(the most valid of those whose return is as good as the best)",
+            soft_wrap=True,
+        )
+        written["front"] = {"points": [list(point) for point in points], "suggested": list(chosen.preference)}
+    elif options.sweep:
+        console.print("no sweep: this policy was trained for one preference.")
+    if options.timing:
+        timed = time_inference(opened, options.preference, options.actions)
+        written["inference"] = timed.as_json()
+        console.print(
+            f"one action: {timed.median * 1e6:.0f} us median, {timed.mean * 1e6:.0f} us mean, "
+            f"{timed.slowest_percent * 1e6:.0f} us at the 99th percentile; with the environment's step "
+            f"{timed.with_step * 1e6:.0f} us ({timed.path}, one at a time, {timed.actions:,} actions)",
+            soft_wrap=True,
+        )
+    target = opened.folder.path / EVALUATION
+    target.write_text(json.dumps(written, indent=1) + "\n")
+    console.print(f"wrote {target}", soft_wrap=True)
+
+
+def final_table(opened: Any, final: Any) -> Table:
+    """Return one row per seed and one for all."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title=f"{opened.task.name}, {opened.folder.path.name}: {final.episodes} episodes per seed at "
+        f"preference {final.preference[0]:g} {final.preference[1]:g}",
+        title_justify="left",
+    )
+    for heading in (
+        "seed",
+        "return",
+        "sd of episodes",
+        "valid action rate",
+        "deterministic",
+        "projected here",
+        "in training",
+    ):
+        table.add_column(heading, justify="right")
+    calls = final.solver_calls
+    training = calls.training_total()
+    for index, seed in enumerate(final.seeds):
+        table.add_row(
+            str(seed),
+            f"{final.returns[index].mean():.5g}",
+            f"{final.returns[index].std():.3g}",
+            f"{final.valid_action_rate[index]:.4f}",
+            f"{final.deterministic_valid_rate[index]:.4f}",
+            f"{calls.evaluation[index]:,}",
+            f"{training[index]:,}" if index < len(training) else "unknown",
+        )
+    means = final.returns.mean(axis=1)
+    if len(means) > 1:
+        table.add_row(
+            "[bold]mean ± sd[/]",
+            f"[bold]{means.mean():.5g} ± {means.std(ddof=1):.3g}[/]",
+            "",
+            f"{final.valid_action_rate.mean():.4f} ± {final.valid_action_rate.std(ddof=1):.2g}",
+            f"{final.deterministic_valid_rate.mean():.4f}",
+            f"{np.mean(calls.evaluation):,.0f}",
+            f"{np.mean(training):,.0f}" if training else "unknown",
+        )
+    table.caption = f"worst violation of an executed action, in float64: {max(final.worst_violation, 0.0):g}"
+    table.caption_justify = "left"
+    return table
+
+
+def front_table(points: list[Any], chosen: Any) -> Table:
+    """Return the sweep with its non-dominated points marked."""
+    from inbounds.benchmark.evaluation import is_on_front
+
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, title="return versus validity, one policy", title_justify="left"
+    )
+    for heading in ("preference", "return", "valid action rate", "on the front", "suggested"):
+        table.add_column(heading, justify="right")
+    for point in points:
+        table.add_row(
+            f"{point.preference[0]:g} {point.preference[1]:g}",
+            f"{point.mean_return:.5g} ± {point.standard_error:.2g}",
+            f"{point.valid_action_rate:.4f}",
+            "yes" if is_on_front(point, points) else "",
+            "<--" if point == chosen else "",
+        )
+    return table

@@ -1,0 +1,98 @@
+"""Which command was asked for; errors of the library become one readable message and an exit status."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from inbounds.errors import InboundsError
+
+
+class Command(NamedTuple):
+    """A command and where it is implemented."""
+
+    summary: str
+    module: str
+
+
+COMMANDS = {
+    "list": Command(
+        "show the tasks with their constraints, the learners and the suites", "inbounds.cli.catalogue"
+    ),
+    "train": Command("train a learner on a task and write a run folder", "inbounds.cli.train"),
+    "evaluate": Command("measure a trained policy by the paper's protocol", "inbounds.cli.evaluate"),
+    "render": Command("film a trained or a reference policy", "inbounds.cli.render"),
+    "benchmark": Command(
+        "run a suite of tasks x learners x seeds, and go on where it stopped", "inbounds.cli.benchmark"
+    ),
+    "report": Command("turn run folders and results into one web page and figures", "inbounds.cli.report"),
+    "tune": Command("search hyper-parameters with Optuna", "inbounds.cli.tune"),
+    "export": Command("write a policy that runs without JAX", "inbounds.cli.export"),
+    "audit": Command("replay a deployed policy and certify that it stays feasible", "inbounds.cli.audit"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if given[0] == "--version":
+        from inbounds import __version__
+
+        print(f"inbounds {__version__}")
+        return 0
+    known = available()
+    if given[0] not in known:
+        nearest = difflib.get_close_matches(given[0], known, n=1)
+        suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
+        return fail(f"'{given[0]}' is not a command.{suggestion} Commands: {', '.join(known)}.")
+    run: Callable[[list[str]], int] = importlib.import_module(known[given[0]].module).run
+    try:
+        return run(given[1:])
+    except InboundsError as error:
+        return fail(str(error))
+    except KeyboardInterrupt:
+        return fail("interrupted.", status=130)
+    except BrokenPipeError:
+        # The reader has seen enough (`inbounds list | head`); the interpreter must not complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as ended:  # the argument parser has printed its message
+        return ended.code if isinstance(ended.code, int) else 2
+
+
+def available() -> dict[str, Command]:
+    """Return the commands whose part of the library is installed."""
+    return {name: command for name, command in COMMANDS.items() if importlib.util.find_spec(command.module)}
+
+
+def overview() -> str:
+    """Return what `inbounds --help` prints."""
+    known = available()
+    width = max(map(len, known)) + 2
+    lines = [
+        "inbounds: reinforcement learning in which every action satisfies its hard constraint.",
+        "",
+        "usage: inbounds COMMAND [OPTIONS]        inbounds COMMAND --help explains every option",
+        "",
+        *(f"  {name:{width}}{command.summary}" for name, command in known.items()),
+        "",
+        "first steps:",
+        "  inbounds train reacher --steps 20000 --out runs/demo     two minutes on a laptop",
+        "  inbounds evaluate runs/demo                              the paper's protocol",
+        "  inbounds report runs/demo                                one page to look at and to send around",
+    ]
+    return "\n".join(lines)
+
+
+def fail(message: str, status: int = 2) -> int:
+    """Print a message where errors belong and return the status."""
+    print(f"inbounds: {message}", file=sys.stderr)
+    return status

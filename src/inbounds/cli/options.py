@@ -1,0 +1,177 @@
+"""How `inbounds train` reads its arguments: first the learner and its preset, then every field of both."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from inbounds.cli.device import prepare_device
+from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.training.config import TrainingConfig
+from inbounds.training.record import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """What decides which other options exist."""
+
+    learner: Annotated[str, tyro.conf.arg(metavar="NAME")] = "aram"
+    """Which learner; `inbounds list learners` shows them. Its own settings are the last group below."""
+    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "default"
+    """A named set of the learner's settings: `default` is what we measured to be best, `paper` the paper."""
+    resume: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Go on from the newest checkpoint of this run; its settings are kept, `--steps` may grow."""
+    device: Annotated[str | None, tyro.conf.arg(metavar="cpu|gpu")] = None
+    """Where to compute; by default what JAX finds."""
+    deterministic: bool = False
+    """Ask the GPU for reproducible kernels, at some cost in speed; a CPU is reproducible anyway."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(TrainingConfig):
+    """The fields of `TrainingConfig`, with the short name of one of them."""
+
+    environments: Annotated[int | None, tyro.conf.arg(aliases=("--envs",))] = None
+    """Environments per seed; by default 1 on a CPU and 16 on a GPU. Updates keep pace with steps."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Where the run is written; by default runs/TASK-LEARNER-TIME."""
+    device: Annotated[str | None, tyro.conf.Suppress] = None
+    deterministic: Annotated[bool, tyro.conf.Suppress] = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What is shown and written beside the run folder's own files."""
+
+    tensorboard: bool = True
+    """Write TensorBoard events into the run folder, if tensorboardX is installed."""
+    wandb: bool = False
+    """Log to Weights & Biases; needs the package wandb."""
+    csv: bool = True
+    """Write metrics.csv and evaluations.csv into the run folder when training ends."""
+    references: bool = True
+    """Compare the final policy with the task's reference policies."""
+    plain: bool = False
+    """Print lines instead of a live display, as when the output is no terminal."""
+
+
+class Request(NamedTuple):
+    """What the user asked for, complete."""
+
+    task: str
+    learner_name: str
+    learner: Any
+    training: TrainingConfig
+    output: Output
+    resume: Path | None
+
+
+def parse(arguments: list[str]) -> Request:
+    """Read the arguments of `inbounds train`; the JAX platform is set on the way, before JAX starts."""
+    without_help = [argument for argument in arguments if argument not in ("-h", "--help")]
+    chosen, _ = tyro.cli(
+        Selection, args=without_help, return_unknown_args=True, add_help=False, prog="inbounds train"
+    )
+    prepare_device(chosen.device, chosen.deterministic)
+    from inbounds.learners.registry import make_learner
+
+    task, name, training = None, chosen.learner, TrainingConfig()
+    if chosen.resume is not None:
+        task, name, learner, training = resumed(chosen.resume)
+    else:
+        learner = make_learner(name)
+        if chosen.preset not in (known := getattr(learner, "presets", {"default": {}})):
+            raise UnknownNameError("preset", chosen.preset, known, f"`{name}` has these.")
+        if chosen.preset != "default":
+            learner = make_learner(name, preset=chosen.preset)
+    settings_kind = settings_type(type(learner))
+    options = options_type(name, settings_kind)
+    parsed = tyro.cli(
+        options,
+        prog="inbounds train",
+        description="Train a learner on a task. Every action that is executed satisfies the constraint.",
+        args=arguments,
+        default=options(task, chosen, as_options(training), Output(), settings_kind(**values_of(learner))),
+    )
+    if parsed.task is None:
+        raise ConfigurationError(
+            "which task? Give one by name, such as `inbounds train reacher`; `inbounds list` shows them."
+        )
+    if task is not None and parsed.task != task:
+        raise ConfigurationError(
+            f"{chosen.resume} is a run of {task}, not of {parsed.task}. Leave the task out."
+        )
+    if chosen.resume is not None and parsed.training.out not in (None, training.out):
+        raise ConfigurationError("--resume writes into the folder it resumes. Leave --out out.")
+    values = {
+        field.name: getattr(parsed.training, field.name) for field in dataclasses.fields(TrainingConfig)
+    }
+    values |= {
+        "device": chosen.device or training.device,
+        "deterministic": chosen.deterministic or training.deterministic,
+    }
+    if chosen.resume is not None:
+        values["out"] = chosen.resume
+    settings = {field.name: getattr(parsed.settings, field.name) for field in dataclasses.fields(learner)}
+    return Request(
+        parsed.task, name, type(learner)(**settings), TrainingConfig(**values), parsed.output, chosen.resume
+    )
+
+
+def resumed(folder: Path) -> tuple[str, str, Any, TrainingConfig]:
+    """Return task, learner and training settings as a run folder records them."""
+    from inbounds.learners.registry import make_learner
+
+    config = RunFolder(folder).config()
+    settings = {name: as_tuples(value) for name, value in config["learner"].items()}
+    name = settings.pop("name")
+    fields = {field.name for field in dataclasses.fields(TrainingConfig)}
+    training = {key: as_tuples(value) for key, value in config["training"].items() if key in fields}
+    training["out"] = folder
+    return config["task"], name, make_learner(name, **settings), TrainingConfig(**training)
+
+
+def as_tuples(value: Any) -> Any:
+    """Return JSON's lists as the tuples that settings are made of."""
+    return tuple(as_tuples(entry) for entry in value) if isinstance(value, list) else value
+
+
+def as_options(training: TrainingConfig) -> Training:
+    """Return the same settings in the form that the parser shows."""
+    return Training(**values_of(training))
+
+
+def settings_type(kind: type) -> Any:
+    """Return the learner's dataclass without its `preset`, which `--preset` chooses before all others."""
+    has_preset = any(field.name == "preset" for field in dataclasses.fields(kind))
+    hidden: list[Any] = [("preset", Annotated[str, tyro.conf.Suppress], "default")] if has_preset else []
+    return dataclasses.make_dataclass(kind.__name__, hidden, bases=(kind,), frozen=True)
+
+
+def values_of(settings: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass with their values, nested ones as they are."""
+    return {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+
+
+def options_type(name: str, settings: Any) -> Any:
+    """Return the dataclass of all options: the learner's fields stand below its name (`--aram.penalty`)."""
+    task = Annotated[
+        tyro.conf.Positional[str | None],
+        tyro.conf.arg(
+            metavar="TASK", help="Name of the task; `inbounds list` shows them with their constraints."
+        ),
+    ]
+    return dataclasses.make_dataclass(
+        "Options",
+        [
+            ("task", task),
+            ("selection", Annotated[Selection, tyro.conf.arg(name="")]),
+            ("training", Annotated[Training, tyro.conf.arg(name="")]),
+            ("output", Annotated[Output, tyro.conf.arg(name="")]),
+            ("settings", Annotated[settings, tyro.conf.arg(name=name)]),
+        ],
+        frozen=True,
+    )

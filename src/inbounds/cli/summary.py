@@ -1,0 +1,137 @@
+"""What a run came to, in the terminal: the policy beside the reference policies, and what to do next."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from inbounds.benchmark.references import ReferenceReturn, play_reference, quick_references
+from inbounds.cli.display import duration
+from inbounds.cli.sparkline import sparkline
+from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+from inbounds.training.summary import RunSummary
+
+
+def show_summary(
+    console: Console, folder: RunFolder, task: Any, with_references: bool, elapsed: float
+) -> None:
+    """Print the final table, the curves, and where everything is."""
+    summary = RunSummary.read(folder.path)
+    if not summary.evaluations:
+        console.print(str(summary))
+        return
+    episodes = int(folder.config()["training"]["episodes"])
+    references = (
+        [play_reference(task, name, episodes) for name in quick_references(task)] if with_references else []
+    )
+    console.print(result_table(summary, references))
+    rows = list(folder.rows(EVALUATIONS))
+    for name, label in (("return", "return"), ("valid_action_rate", "valid action rate")):
+        curve = mean_curve(rows, name)
+        console.print(f"{label:18} {sparkline(curve)}  {curve[0]:.4g} -> {curve[-1]:.4g}")
+    verdict = compare(summary, references)
+    if verdict:
+        console.print(verdict, soft_wrap=True)
+    seconds = summary.evaluations[0]["seconds"]
+    checkpoint = sum(path.stat().st_size for path in folder.checkpoints.rglob("*") if path.is_file())
+    console.print(
+        f"{summary.step:,} steps per seed in {duration(seconds)} of training, {duration(elapsed)} in all; "
+        f"checkpoint {checkpoint / 1e6:.1f} MB"
+    )
+    picture = draw(console, folder, references)
+    wanted = [
+        f"inbounds evaluate {folder.path}",
+        f"inbounds report {folder.path}",
+        f"inbounds render {task.name} --policy {folder.path}",
+    ]
+    console.print(f"run folder {folder.path}" + (f", picture {picture}" if picture else ""), soft_wrap=True)
+    console.print("next: " + "\n      ".join(wanted), soft_wrap=True)
+
+
+def result_table(summary: RunSummary, references: list[ReferenceReturn]) -> Table:
+    """Return the policy's last evaluation above what the reference policies got."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title=f"{summary.task}, after {summary.step:,} steps",
+        title_justify="left",
+    )
+    table.add_column("policy")
+    for heading in ("return", "valid action rate", "projections in training", "worst violation"):
+        table.add_column(heading, justify="right")
+    returns, valid = summary.column("return"), summary.column("valid_action_rate")
+    spread = returns if len(returns) > 1 else summary.column("return_deviation")
+    deviation = returns.std() if len(returns) > 1 else float(spread[0])
+    table.add_row(
+        f"[bold]{summary.learner}[/] ({len(returns)} seed(s))",
+        f"[bold]{returns.mean():.4g}[/] ± {deviation:.2g}",
+        f"{valid.mean():.3f}",
+        f"{summary.column('training_projections').mean():,.0f}",
+        f"{summary.worst_violation:g}",
+    )
+    for reference in references:
+        table.add_row(
+            reference.name,
+            f"{reference.returns.mean():.4g} ± {reference.returns.std():.2g}",
+            "1.000",
+            "",
+            f"{reference.worst_violation:g}",
+        )
+    return table
+
+
+def compare(summary: RunSummary, references: list[ReferenceReturn]) -> str:
+    """Say in words whether the policy is better than drawing feasible actions at random."""
+    uniform = next((reference for reference in references if reference.name == "uniform"), None)
+    if uniform is None:
+        return ""
+    returns = np.asarray(summary.column("return"))
+    noise = np.hypot(
+        np.mean(summary.column("return_deviation")) / np.sqrt(len(returns) * len(uniform.returns)),
+        uniform.returns.std() / np.sqrt(len(uniform.returns)),
+    )
+    gain = float(returns.mean() - uniform.returns.mean())
+    if gain > 3 * noise:
+        errors = gain / max(noise, 1e-12)
+        return (
+            f"The policy beats uniformly random feasible actions by {gain:.4g}, {errors:.0f} standard errors."
+        )
+    if gain < -3 * noise:
+        return f"The policy is worse than uniformly random feasible actions by {-gain:.4g}: train longer."
+    return "The policy is not yet told apart from uniformly random feasible actions: train longer."
+
+
+def mean_curve(rows: list[dict[str, Any]], name: str) -> list[float]:
+    """Return the mean over seeds at every evaluation."""
+    steps = sorted({row["step"] for row in rows})
+    return [float(np.mean([row[name] for row in rows if row["step"] == step])) for step in steps]
+
+
+def draw(console: Console, folder: RunFolder, references: list[ReferenceReturn]) -> Path | None:
+    """Draw the learning curve, or say in one line what is missing for it."""
+    from inbounds.report.run_picture import draw_run
+
+    try:
+        return draw_run(folder, {reference.name: float(reference.returns.mean()) for reference in references})
+    except ImportError:
+        console.print("no picture: matplotlib is not installed here; `inbounds report` draws it where it is.")
+        return None
+
+
+def write_csv(folder: RunFolder) -> None:
+    """Write metrics and evaluations once more as CSV, for those who want to open them in a spreadsheet."""
+    for name in (METRICS, EVALUATIONS):
+        rows = list(folder.rows(name))
+        if not rows:
+            continue
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        with open((folder.path / name).with_suffix(".csv"), "w", newline="", encoding="utf-8") as handle:
+            writer = csv.DictWriter(handle, columns)
+            writer.writeheader()
+            writer.writerows(rows)

@@ -1,0 +1,234 @@
+"""`inbounds train`: settings first, a live view meanwhile, Ctrl-C that saves, and a summary at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from inbounds.cli.display import LiveDisplay, PlainDisplay
+from inbounds.cli.options import Request, parse
+from inbounds.cli.summary import show_summary, write_csv
+from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
+from inbounds.errors import InboundsError
+from inbounds.training.record import RunFolder
+
+
+def run(arguments: list[str]) -> int:
+    """Train as the arguments say."""
+    request = parse(arguments)
+    console = Console(highlight=False)
+    from inbounds.tasks.registry import make
+    from inbounds.training.api import default_folder, train
+
+    task = make(request.task)
+    folder = request.training.out or default_folder(task.name, request.learner_name)
+    show_settings(console, request, task, folder)
+    stopper = Stopper(console)
+    title = f"{task.name}, {request.learner_name}, {request.training.seeds} seed(s)"
+    is_live = console.is_terminal and not request.output.plain
+    display = (
+        LiveDisplay(title, request.training.steps, request.training.seeds, console)
+        if is_live
+        else PlainDisplay(request.training.steps, request.training.seeds, console)
+    )
+    trackers = [*open_trackers(console, request, folder)]
+    callbacks = [display, RewardWarning(console, request.learner), *trackers, stopper]
+    settings = {
+        field.name: getattr(request.training, field.name)
+        for field in dataclasses.fields(request.training)
+        if field.name != "out"
+    }
+    compilation = CompilationTime()
+    began = time.monotonic()
+    try:
+        with display, stopper.listening(), compilation.measured():
+            train(
+                task,
+                request.learner,
+                out=folder,
+                resume=request.resume is not None,
+                callbacks=callbacks,
+                **settings,
+            )
+    except InboundsError:
+        if (folder / "checkpoints").exists():
+            console.print(
+                f"The newest checkpoint is kept; resume with: inbounds train --resume {folder}",
+                soft_wrap=True,
+            )
+        raise
+    finally:
+        for tracker in trackers:
+            tracker.close()
+        if request.output.csv and folder.exists():
+            write_csv(RunFolder(folder))
+    run_folder = RunFolder(folder)
+    run_folder.amend_provenance(compilation_seconds=round(compilation.seconds, 1))
+    if stopper.is_asked:
+        console.print(f"Stopped and saved. Resume with: inbounds train --resume {folder}", soft_wrap=True)
+        return 130
+    show_summary(console, run_folder, task, request.output.references, time.monotonic() - began)
+    return 0
+
+
+def show_settings(console: Console, request: Request, task: Any, folder: Path) -> None:
+    """Print what is going to happen, with every setting."""
+    import jax
+
+    device = jax.devices()[0]
+    began = "resuming" if request.resume else "training"
+    console.print(
+        f"[bold]{began} {request.learner_name} on {task.name}[/], {device.platform}: {device.device_kind}"
+    )
+    console.print(f"constraint: {task.constraint.formula()}", soft_wrap=True, markup=False)
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    for name, value in settings_rows(request):
+        table.add_row(name, value)
+    console.print(table)
+    console.print(
+        f"run folder: {folder}   a checkpoint holds at most {size(checkpoint_bytes(request, task))}",
+        soft_wrap=True,
+    )
+
+
+def settings_rows(request: Request) -> Iterator[tuple[str, str]]:
+    """Return training settings and the learner's own, on a few lines."""
+    training = dataclasses.asdict(request.training) | {"warm_up": request.training.warm_up_steps()}
+    shown = [
+        f"{name} {plain(value)}" for name, value in training.items() if name != "out" and value is not None
+    ]
+    yield "training", ", ".join(shown)
+    learner = [f"{name} {plain(value)}" for name, value in dataclasses.asdict(request.learner).items()]
+    yield request.learner_name, ", ".join(learner)
+
+
+def plain(value: Any) -> str:
+    """Return a setting without the punctuation of Python."""
+    if isinstance(value, tuple):
+        return "(" + " ".join(plain(entry) for entry in value) + ")"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def checkpoint_bytes(request: Request, task: Any) -> int:
+    """Return the size of a checkpoint whose replay is as full as this run can make it."""
+    from inbounds.replay.ring import Layout
+
+    learner, training = request.learner, request.training
+    width = Layout(task.observation_size, task.action_size, learner.objectives).width
+    proposals = getattr(learner, "proposals", 1)
+    rows = sum(
+        min(training.capacity, training.steps * (1 if index == 0 else proposals))
+        for index in range(len(learner.rings))
+    )
+    return 4 * training.seeds * rows * width
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as a person would say it."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def open_trackers(console: Console, request: Request, folder: Path) -> Iterator[Any]:
+    """Open what the numbers shall also be sent to; TensorBoard is left out where its writer is missing."""
+    if request.output.tensorboard:
+        try:
+            yield TensorBoardTracker(folder)
+        except ImportError:
+            console.print(
+                "no TensorBoard events: tensorboardX is not installed here (metrics.jsonl has all numbers)."
+            )
+    if request.output.wandb:
+        yield WandbTracker(folder, dataclasses.asdict(request.learner) | dataclasses.asdict(request.training))
+
+
+class Stopper:
+    """Ctrl-C once: stop at the next report, after a checkpoint. Twice: stop now."""
+
+    def __init__(self, console: Console) -> None:
+        """Start unasked."""
+        self.console, self.is_asked = console, False
+
+    def __call__(self, row: dict[str, Any]) -> bool:
+        """Tell the loop whether to stop; a callback of `train`."""
+        return self.is_asked
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take over the interrupt within a block, where that is possible."""
+        try:
+            before = signal.signal(signal.SIGINT, self._interrupt)
+        except ValueError:  # only the main thread may: elsewhere an interrupt stays what it was
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.is_asked:
+            raise KeyboardInterrupt
+        self.is_asked = True
+        self.console.print(
+            "stopping at the next report, after a checkpoint; Ctrl-C once more stops now and loses the work "
+            "since the last one.",
+            soft_wrap=True,
+        )
+
+
+class RewardWarning:
+    """Says once that negative training rewards void Proposition 1; a callback of `train`."""
+
+    def __init__(self, console: Console, learner: Any) -> None:
+        """Watch learners that are trained on the augmented MDP; the others need no sign."""
+        self.console, self.is_needed = console, bool(getattr(learner, "augmented", False))
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        """Look at one row."""
+        lowest = row.get("lowest_reward")
+        if self.is_needed and lowest is not None and lowest < 0:
+            self.is_needed = False
+            self.console.print(
+                f"[yellow]warning:[/] a training reward of {lowest:.3g} was seen. The augmented MDP has "
+                f"the task's optimal policies only if rewards are not negative, since a rejected proposal "
+                f"earns 0. Raise the task's `reward_shift` by at least {-lowest:.3g}, or accept that "
+                f"refusing may look better than acting.",
+                soft_wrap=True,
+            )
+
+
+class CompilationTime:
+    """Adds up how long XLA compiled, since wall-clock curves show it beside the training time."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.seconds = 0.0
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[None]:
+        """Listen within a block."""
+        import jax
+
+        def listen(event: str, seconds: float, **_: Any) -> None:
+            if event.endswith("backend_compile_duration"):
+                self.seconds += seconds
+
+        listener: Callable[..., None] = listen
+        jax.monitoring.register_event_duration_secs_listener(listener)
+        try:
+            yield
+        finally:
+            jax.monitoring.unregister_event_duration_listener(listener)
