@@ -17,7 +17,10 @@ def identified(first, count):
     """Return transitions in which every field spells the same number."""
     number = jnp.arange(first, first + count, dtype=jnp.float32)
     return Transition(
-        jnp.tile(number[:, None], (1, 3)), jnp.tile(number[:, None], (1, 2)), jnp.tile(number[:, None], (1, 2)), number,
+        jnp.tile(number[:, None], (1, 3)),
+        jnp.tile(number[:, None], (1, 2)),
+        jnp.tile(number[:, None], (1, 2)),
+        number,
         jnp.tile(number[:, None], (1, 3)),
     )
 
@@ -66,7 +69,8 @@ def filled(real, loops):
 
 
 @pytest.mark.parametrize(
-    ("loops", "share", "expected"), [(500, 0.2, 51), (500, 0.0, 0), (30, 0.2, 30), (0, 0.2, 0), (500, 0.5, 128)]
+    ("loops", "share", "expected"),
+    [(500, 0.2, 51), (500, 0.0, 0), (30, 0.2, 30), (0, 0.2, 0), (500, 0.5, 128)],
 )
 def test_a_batch_holds_the_floor_of_the_wanted_share_but_no_more_than_there_is(loops, share, expected):
     rows = draw_rows(filled(400, loops), jax.random.key(0), 5, 256, jnp.array([share]))

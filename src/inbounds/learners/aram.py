@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners import losses
+from inbounds.learners.aram_update import AramState, Trained, UpdateNoise, total_loss, with_snapshot
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
+from inbounds.learners.value_scale import moved_to_moments, rescaled_critic, unit_scale, with_moments
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.networks import apply_network, init_network
 from inbounds.policies.proposal import (
-    Squashed,
     gaussian_acceptance_of_student_noise,
     proposal_from_output,
     squash,
@@ -26,39 +26,6 @@ from inbounds.policies.proposal import (
 from inbounds.replay.ring import Transition
 
 REAL, AUGMENTED = "real", "augmented"
-
-
-class Trained(NamedTuple):
-    """What gradients change, under one optimiser."""
-
-    actor: Network
-    critic: Network
-    """Twin critics, stacked on a leading axis of two."""
-    log_temperature: jax.Array
-
-
-class AramState(NamedTuple):
-    """Everything that changes while learning, and nothing else."""
-
-    trained: Trained
-    target_critic: Network
-    snapshots: Network
-    """Frozen critics (snapshots, twins, ...): the Q replay buffer."""
-    optimiser: optax.OptState
-    updates: jax.Array
-    augmented_share: jax.Array
-    """The share eta of a batch taken from the augmented ring, where a controller moves it."""
-    feasible_share: jax.Array
-    """Sum and count of the feasible share of uniform proposals, for an entropy target relative to C(s)."""
-
-
-class UpdateNoise(NamedTuple):
-    """The randomness of one update."""
-
-    preference: jax.Array
-    candidates: jax.Array
-    action: jax.Array
-    next_action: jax.Array
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -128,6 +95,10 @@ class Aram:
     """What is stored after a projection: the projected action with [r, 0], or the raw one with [r, -K]."""
     warm_up: Literal["feasible", "box"] = "feasible"
     """First random steps: uniform on C(s), or uniform in the box with projection if every proposal fails."""
+    normalise_values: bool = False
+    """Let critics predict values relative to the running mean and deviation of their targets, per objective."""
+    preference_per_sample: bool = False
+    """Draw a preference for every row of a batch instead of one for the whole batch."""
     hidden: tuple[int, ...] = (256, 256)
     """Width of the hidden layers."""
     learning_rate: float = 3e-4
@@ -159,15 +130,21 @@ class Aram:
                 "Drop acceptance_target or set dual_replay=True."
             )
         if self.proposals < 1 or self.policy_preferences < 1 or self.snapshots < 0:
-            raise ConfigurationError("proposals and policy_preferences must be at least 1, snapshots at least 0.")
+            raise ConfigurationError(
+                "proposals and policy_preferences must be at least 1, snapshots at least 0."
+            )
         if not 0 <= self.augmented_share < 1:
-            raise ConfigurationError(f"augmented_share={self.augmented_share} leaves no real transition: use [0, 1).")
+            raise ConfigurationError(
+                f"augmented_share={self.augmented_share} leaves no real transition: use [0, 1)."
+            )
         if self.preference is not None and (self.policy_preferences > 1 or self.snapshots > 0):
             raise ConfigurationError(
                 "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
             )
         if self.penalty <= 0 and self.augmented:
-            raise ConfigurationError(f"penalty={self.penalty} would reward rejections. Use a positive number.")
+            raise ConfigurationError(
+                f"penalty={self.penalty} would reward rejections. Use a positive number."
+            )
 
     # Shapes ------------------------------------------------------------------------------------------------------
 
@@ -195,7 +172,9 @@ class Aram:
         critic = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
         start = self.temperature if self.temperature is not None else self.initial_temperature
         trained = Trained(
-            init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size)), critic, jnp.asarray(math.log(start), jnp.float32)
+            init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size)),
+            critic,
+            jnp.asarray(math.log(start), jnp.float32),
         )
         return AramState(
             trained=trained,
@@ -205,6 +184,7 @@ class Aram:
             updates=jnp.zeros((), jnp.int32),
             augmented_share=jnp.asarray(self.augmented_share, jnp.float32),
             feasible_share=jnp.zeros(2, jnp.float32),
+            scale=unit_scale(outputs),
         )
 
     def optimiser(self) -> optax.GradientTransformation:
@@ -223,7 +203,15 @@ class Aram:
             return jnp.broadcast_to(jnp.asarray(self.preference, jnp.float32), (*uniform.shape, 2))
         return jnp.stack([uniform, 1.0 - uniform], axis=-1)
 
-    def act(self, state: AramState, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool) -> Draw:
+    def act(
+        self,
+        state: AramState,
+        spec: Spec,
+        observation: jax.Array,
+        context: jax.Array,
+        keys: jax.Array,
+        warm: bool,
+    ) -> Draw:
         """Draw all proposals in one forward pass and take the first feasible one."""
         environments = observation.shape[1]
         shape = (environments, self.proposals, spec.box.size)
@@ -234,10 +222,15 @@ class Aram:
                 return accept_first(spec.constraint, observation, proposals)
             sample_key = jax.random.fold_in(keys[0], 1)
             return accept_first(
-                spec.constraint, observation, proposals, lambda seen, _: spec.constraint.sample(sample_key, seen)
+                spec.constraint,
+                observation,
+                proposals,
+                lambda seen, _: spec.constraint.sample(sample_key, seen),
             )
         noise_keys, keep_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-        proposal = proposal_from_output(jax.vmap(apply_network)(state.trained.actor, self.with_preference(observation, context)))
+        proposal = proposal_from_output(
+            jax.vmap(apply_network)(state.trained.actor, self.with_preference(observation, context))
+        )
         spread = jax.tree.map(lambda leaf: leaf[..., None, :], proposal)
         if self.target == "proportional":
             noise = jax.vmap(lambda key: jax.random.normal(key, shape))(noise_keys)
@@ -262,13 +255,21 @@ class Aram:
         """Return the actor: acceptance and projection need nothing else that was learnt."""
         return {"actor": state.trained.actor}
 
-    def deterministic(self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
+    def deterministic(
+        self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array
+    ) -> jax.Array:
         """Return tanh of the mean in the environment's units, before any projection."""
         output = apply_network(state.trained.actor, self.with_preference(observation, preference))
         return spec.box.stretch(jnp.tanh(proposal_from_output(output).mean))
 
     def samples(
-        self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array, key: jax.Array, count: int
+        self,
+        state: AramState,
+        spec: Spec,
+        observation: jax.Array,
+        preference: jax.Array,
+        key: jax.Array,
+        count: int,
     ) -> jax.Array:
         """Draw raw actions of the policy network, before acceptance."""
         output = apply_network(state.trained.actor, self.with_preference(observation, preference))
@@ -278,14 +279,20 @@ class Aram:
 
     # Remembering -------------------------------------------------------------------------------------------------
 
-    def remember(self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome) -> Mapping[str, Memory]:
+    def remember(
+        self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
+    ) -> Mapping[str, Memory]:
         """Return the real transitions with [r, 0] and one self-loop (s, a, [0, -K], s) per rejected proposal."""
         action, cost = draw.action, jnp.zeros_like(outcome.reward)
         if self.fallback == "published":
             action = jnp.where(draw.is_projected[:, None], draw.proposals[:, -1], action)
             cost = jnp.where(draw.is_projected, -self.penalty, cost)
         real = Transition(
-            observation, action, jnp.stack([outcome.reward, cost], axis=-1), outcome.discount, outcome.next_observation
+            observation,
+            action,
+            jnp.stack([outcome.reward, cost], axis=-1),
+            outcome.discount,
+            outcome.next_observation,
         )
         if not self.augmented:
             return {REAL: Memory(real, None)}
@@ -303,7 +310,11 @@ class Aram:
         if self.dual_replay:
             return {REAL: Memory(real, None), AUGMENTED: memory}
         together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), real, loops)
-        return {REAL: Memory(together, jnp.concatenate([jnp.ones(environments, bool), draw.is_rejected.reshape(rows)]))}
+        return {
+            REAL: Memory(
+                together, jnp.concatenate([jnp.ones(environments, bool), draw.is_rejected.reshape(rows)])
+            )
+        }
 
     def adapt(self, state: AramState, draw: Draw, step: jax.Array, warm: bool) -> AramState:
         """Measure the feasible share of the box during warm-up; afterwards hold acceptance at its target.
@@ -315,6 +326,8 @@ class Aram:
         if warm:
             measured = jnp.stack([jnp.sum(draw.acceptance), jnp.asarray(draw.acceptance.size, jnp.float32)])
             return state._replace(feasible_share=state.feasible_share + measured)
+        if self.normalise_values:
+            state = rescaled(state)
         if self.acceptance_target is None:
             return state
         error = self.acceptance_target - jnp.mean(draw.acceptance)
@@ -335,133 +348,39 @@ class Aram:
     def noise(self, key: jax.Array, spec: Spec) -> UpdateNoise:
         """Draw lambda, the further candidates of the supremum, and the noise of both action samples."""
         preference_key, action_key = jax.random.split(key)
-        uniform = jax.random.uniform(preference_key, (self.policy_preferences,))
+        rows = self.batch_size if self.preference_per_sample else 1
+        uniform = jax.random.uniform(preference_key, (self.policy_preferences, rows))
         normal = jax.random.normal(action_key, (2, self.batch_size, spec.box.size))
         return UpdateNoise(uniform[0], uniform[1:], normal[0], normal[1])
 
-    def update(self, state: AramState, spec: Spec, batch: Transition, noise: UpdateNoise) -> tuple[AramState, Metrics]:
+    def update(
+        self, state: AramState, spec: Spec, batch: Transition, noise: UpdateNoise
+    ) -> tuple[AramState, Metrics]:
         """Take one step of actor, critics and temperature on the same minibatch, then move the target critic."""
-        preference = self.preferences(noise.preference)
-        gradient, metrics = jax.grad(self.total_loss, has_aux=True)(state.trained, state, spec, batch, noise, preference)
+        preference = jnp.broadcast_to(self.preferences(noise.preference), (batch.observation.shape[0], 2))
+        gradient, (metrics, target) = jax.grad(total_loss, argnums=1, has_aux=True)(
+            self, state.trained, state, spec, batch, noise, preference
+        )
         if self.temperature is not None:
             gradient = gradient._replace(log_temperature=jnp.zeros(()))
         steps, optimiser = self.optimiser().update(gradient, state.optimiser)
         trained = optax.apply_updates(state.trained, steps)
-        target = optax.incremental_update(trained.critic, state.target_critic, self.tau)
+        target_critic = optax.incremental_update(trained.critic, state.target_critic, self.tau)
         updates = state.updates + 1
-        following = state._replace(trained=trained, target_critic=target, optimiser=optimiser, updates=updates)
-        return self.with_snapshot(following), metrics
-
-    def total_loss(
-        self, trained: Trained, state: AramState, spec: Spec, batch: Transition, noise: UpdateNoise, preference: jax.Array
-    ) -> tuple[jax.Array, Metrics]:
-        """Return the sum of critic, policy and temperature losses; stop-gradients keep them apart."""
-        temperature = jax.lax.stop_gradient(jnp.exp(trained.log_temperature))
-        frozen = jax.lax.stop_gradient(trained.actor)
-        drawn = self.squashed(trained.actor, batch.observation, preference, noise.action)
-        following = self.squashed(frozen, batch.next_observation, preference, noise.next_action)
-
-        critic_loss, values = self.critic_loss_of_batch(
-            trained.critic, state.target_critic, spec, batch, following, preference, temperature
+        following = state._replace(
+            trained=trained, target_critic=target_critic, optimiser=optimiser, updates=updates
         )
-        worth = self.policy_worth(trained.critic, state, batch.observation, drawn.value, preference, noise.candidates)
-        policy_loss = jnp.mean(temperature * drawn.log_density - worth)
-        temperature_loss = jnp.mean(
-            jax.vmap(losses.temperature_loss, (None, 0, None))(
-                trained.log_temperature, drawn.log_density, self.target_entropy(state, spec)
-            )
-        )
-        metrics = {
-            "critic_loss": critic_loss,
-            "policy_loss": policy_loss,
-            "value": values,
-            "entropy": -jnp.mean(drawn.log_density),
-            "temperature": temperature,
-        }
-        return critic_loss + policy_loss + temperature_loss, metrics
-
-    def squashed(self, actor: Network, observation: jax.Array, preference: jax.Array, noise: jax.Array) -> Squashed:
-        """Draw one squashed action per observation by reparameterisation."""
-        output = apply_network(actor, self.with_preference(observation, preference))
-        return squash(proposal_from_output(output), noise)
-
-    def critic_loss_of_batch(
-        self, critic: Network, target_critic: Network, spec: Spec, batch: Transition, following: Squashed,
-        preference: jax.Array, temperature: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return the mean critic loss, summed over the twins, and the mean value for the record."""
-        weights = preference if self.preference is None else jnp.ones(1)
-        reward = batch.reward if self.preference is None else (batch.reward @ preference)[:, None]
-        next_values = critic_values(target_critic, self.with_preference(batch.next_observation, preference), following.value)
-        target = jax.vmap(losses.bellman_target, (0, 0, 0, None, 0, None, None))(
-            reward, batch.discount, next_values, weights, following.log_density, temperature, self.gamma
-        )
-        values = critic_values(critic, self.with_preference(batch.observation, preference), spec.box.normalise(batch.action))
-        loss = losses.componentwise_critic_loss if self.critic_loss == "componentwise" else losses.scalarised_critic_loss
-        per_twin = jax.vmap(jax.vmap(loss, (0, None, None)), (0, 0, None))(values, target, weights)
-        return jnp.mean(jnp.sum(per_twin, axis=1)), jnp.mean(values @ weights)
-
-    def policy_worth(
-        self, critic: Network, state: AramState, observation: jax.Array, action: jax.Array, preference: jax.Array,
-        candidates: jax.Array,
-    ) -> jax.Array:
-        """Return what the critics say of each action: min_j lambda^T Q_j, or its supremum over candidates.
-
-        The supremum over preferences and snapshots is found by a forward pass without gradient; only the winning
-        preference of each critic is then differentiated, which gives the same gradient for a fraction of the work.
-        """
-        weights = preference if self.preference is None else jnp.ones(1)
-        critic = jax.lax.stop_gradient(critic)
-        if self.policy_preferences == 1 and self.snapshots == 0:
-            values = critic_values(critic, self.with_preference(observation, preference), action)
-            return jnp.min(values @ weights, axis=-1)
-        ensemble = jax.tree.map(lambda now, then: jnp.concatenate([now[None], then]), critic, state.snapshots)
-        taken = (state.updates - self.snapshot_start) // self.snapshot_interval
-        is_filled = jnp.arange(self.snapshots + 1) <= taken
-        is_filled = is_filled.at[0].set(True)
-        options = jnp.concatenate([preference[None], self.preferences(candidates)])
-        winner = self.winning_preference(ensemble, observation, jax.lax.stop_gradient(action), options, weights)
-        inputs = jax.vmap(self.with_preference, (None, 0))(observation, winner)
-        values = jax.vmap(critic_values, (0, 0, None))(ensemble, inputs, action)
-        return jax.vmap(losses.best_candidate, (1, None, None))(values, weights, is_filled)
-
-    def winning_preference(
-        self, ensemble: Network, observation: jax.Array, action: jax.Array, options: jax.Array, weights: jax.Array
-    ) -> jax.Array:
-        """Return, for every critic and row, the preference at which the critic values the action most."""
-        if options.shape[0] == 1:
-            return jnp.broadcast_to(options[0], (*ensemble[0].weight.shape[:1], observation.shape[0], 2))
-        dtype = jnp.bfloat16 if self.half_precision_search else jnp.float32
-        ensemble, observation, action = jax.tree.map(lambda leaf: leaf.astype(dtype), (ensemble, observation, action))
-        inputs = jax.vmap(lambda option: self.with_preference(observation, option))(options.astype(dtype))
-        values = jax.vmap(jax.vmap(critic_values, (None, 0, None)), (0, None, None))(ensemble, inputs, action)
-        best = jnp.argmax(jnp.min(values.astype(jnp.float32) @ weights, axis=-1), axis=1)
-        return options[best]
-
-    def with_snapshot(self, state: AramState) -> AramState:
-        """Store the critic as the newest snapshot when its turn has come."""
-        if self.snapshots == 0:
-            return state
-        since = state.updates - self.snapshot_start
-        is_due = (since >= self.snapshot_interval) & (since % self.snapshot_interval == 0)
-        shifted = jax.tree.map(
-            lambda then, now: jnp.where(is_due, jnp.concatenate([now[None], then[:-1]]), then),
-            state.snapshots,
-            state.trained.critic,
-        )
-        return state._replace(snapshots=shifted)
-
-    def target_entropy(self, state: AramState, spec: Spec) -> jax.Array:
-        """Return the entropy wanted in the squashed box: minus the dimension, lowered by the log of C(s)'s share."""
-        wanted = jnp.asarray(-float(spec.box.size) if self.entropy_target is None else self.entropy_target)
-        if self.entropy_reference == "box":
-            return wanted
-        total, count = state.feasible_share
-        share = (total + 1e-6) / jnp.maximum(count, 1.0)
-        return wanted + jnp.log(jnp.clip(share, 1e-6, 1.0))
+        if self.normalise_values:
+            following = following._replace(scale=with_moments(state.scale, target, updates))
+        return with_snapshot(self, following), metrics
 
 
-def critic_values(critic: Network, inputs: jax.Array, action: jax.Array) -> jax.Array:
-    """Return (batch, twins, objectives) for inputs that hold observation and preference, and squashed actions."""
-    rows = jnp.concatenate([inputs, action], axis=-1)
-    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, rows), 0, 1)
+def rescaled(state: AramState) -> AramState:
+    """Move the scale to the targets' moments without changing any value."""
+    old, new = state.scale, moved_to_moments(state.scale)
+    return state._replace(
+        trained=state.trained._replace(critic=rescaled_critic(state.trained.critic, old, new)),
+        target_critic=rescaled_critic(state.target_critic, old, new),
+        snapshots=rescaled_critic(state.snapshots, old, new),
+        scale=new,
+    )

@@ -83,5 +83,7 @@ def gaussian_acceptance_of_student_noise(noise: jax.Array, degrees: float) -> ja
     exp(-(z^2 - 1) / 2) * ((nu + z^2) / (nu + 1))^((nu + 1) / 2), multiplied over the entries.
     """
     squared = noise**2
-    log_entry = -0.5 * (squared - 1.0) + 0.5 * (degrees + 1.0) * jnp.log((degrees + squared) / (degrees + 1.0))
+    log_entry = -0.5 * (squared - 1.0) + 0.5 * (degrees + 1.0) * jnp.log(
+        (degrees + squared) / (degrees + 1.0)
+    )
     return jnp.exp(jnp.sum(log_entry, axis=-1))

@@ -69,7 +69,9 @@ class Replay(NamedTuple):
 def empty_replay(rings: int, capacity: int, width: int) -> Replay:
     """Return rings without content."""
     return Replay(
-        jnp.zeros((rings, capacity, width), jnp.float32), jnp.zeros(rings, jnp.int32), jnp.zeros(rings, jnp.int32)
+        jnp.zeros((rings, capacity, width), jnp.float32),
+        jnp.zeros(rings, jnp.int32),
+        jnp.zeros(rings, jnp.int32),
     )
 
 

@@ -47,7 +47,9 @@ def train(
     fields = {field.name for field in dataclasses.fields(TrainingConfig)}
     unknown = sorted(set(settings) - fields)
     if unknown:
-        raise ConfigurationError(f"train() has no setting {', '.join(unknown)}. Known: {', '.join(sorted(fields))}.")
+        raise ConfigurationError(
+            f"train() has no setting {', '.join(unknown)}. Known: {', '.join(sorted(fields))}."
+        )
     config = TrainingConfig(**settings)
     path = Path(out) if out is not None else config.out or default_folder(chosen.name, name_of(agent))
     if config.device is not None:

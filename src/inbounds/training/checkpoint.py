@@ -40,18 +40,33 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
 def fill(template: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
     """Return a tree shaped like `template` with the arrays of `flatten`, refusing any that does not fit."""
     if isinstance(template, Mapping):
-        return {name: fill(value, arrays, f"{prefix}/{name}" if prefix else str(name)) for name, value in template.items()}
+        return {
+            name: fill(value, arrays, f"{prefix}/{name}" if prefix else str(name))
+            for name, value in template.items()
+        }
     if hasattr(template, "_asdict"):
-        parts = {name: fill(value, arrays, f"{prefix}/{name}" if prefix else name) for name, value in template._asdict().items()}
+        parts = {
+            name: fill(value, arrays, f"{prefix}/{name}" if prefix else name)
+            for name, value in template._asdict().items()
+        }
         return type(template)(**parts)
     if isinstance(template, tuple | list):
-        return type(template)(fill(value, arrays, f"{prefix}/{index}" if prefix else str(index)) for index, value in enumerate(template))
+        return type(template)(
+            fill(value, arrays, f"{prefix}/{index}" if prefix else str(index))
+            for index, value in enumerate(template)
+        )
     if prefix not in arrays:
-        raise CheckpointError(f"the checkpoint lacks '{prefix}'. It belongs to another learner, task or version.")
+        raise CheckpointError(
+            f"the checkpoint lacks '{prefix}'. It belongs to another learner, task or version."
+        )
     found = arrays[prefix]
     is_key = _is_key(template)
     template = _plain(template)
-    wanted = (tuple(template.shape), np.dtype(template.dtype)) if hasattr(template, "shape") else ((), np.asarray(template).dtype)
+    wanted = (
+        (tuple(template.shape), np.dtype(template.dtype))
+        if hasattr(template, "shape")
+        else ((), np.asarray(template).dtype)
+    )
     if (found.shape, found.dtype) != wanted:
         raise CheckpointError(
             f"'{prefix}' is {found.dtype}{list(found.shape)} in the checkpoint, but {wanted[1]}{list(wanted[0])} is "
@@ -126,7 +141,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
             f"{path.name} cannot be read ({error}). It is truncated or not a checkpoint; use an older one."
         ) from error
     if not isinstance(notes, dict) or notes.get("format") != FORMAT:
-        raise CheckpointError(f"{path.name} has another format than {FORMAT}. Resume it with the version that wrote it.")
+        raise CheckpointError(
+            f"{path.name} has another format than {FORMAT}. Resume it with the version that wrote it."
+        )
     return arrays, notes
 
 

@@ -43,7 +43,13 @@ class CompiledCollector:
     """Runs chunks of turns as one scan; after each chunk every executed action is checked in float64."""
 
     def __init__(
-        self, task: Task, programs: Programs, keys: jax.Array, seeds: list[int], warm_up: int, intervals: Sequence[int]
+        self,
+        task: Task,
+        programs: Programs,
+        keys: jax.Array,
+        seeds: list[int],
+        warm_up: int,
+        intervals: Sequence[int],
     ) -> None:
         """Prepare the scan; `intervals` are the step counts at which the loop will want to stop.
 
@@ -76,7 +82,12 @@ class CompiledCollector:
         ones = jnp.ones(shape)
         exchange = Exchange(observation, ones > 0, 0 * ones, ones, observation)
         return World(
-            state, self.programs.empty_context(keys), exchange, 0 * ones, jnp.zeros(shape, jnp.int32), jnp.zeros((), jnp.int32)
+            state,
+            self.programs.empty_context(keys),
+            exchange,
+            0 * ones,
+            jnp.zeros(shape, jnp.int32),
+            jnp.zeros((), jnp.int32),
         )
 
     def _reset(self, keys: jax.Array) -> tuple[Any, jax.Array]:
@@ -84,11 +95,17 @@ class CompiledCollector:
         reset: tuple[Any, jax.Array] = jax.vmap(jax.vmap(self.environment.reset))(each)
         return reset
 
-    def _turn(self, state: TrainingState, world: World, warm: bool, updates: int) -> tuple[TrainingState, World, Metrics, Trace]:
+    def _turn(
+        self, state: TrainingState, world: World, warm: bool, updates: int
+    ) -> tuple[TrainingState, World, Metrics, Trace]:
         """Act, step, remember and update once."""
         turn = world.turn
-        context, draw = self.programs._act(state.learner, world.context, world.exchange, self.keys, turn, warm)
-        step_keys, reset_keys = jax.vmap(jax.random.split, out_axes=1)(keys_of_turn(self.keys, turn + 1, purpose=3))
+        context, draw = self.programs._act(
+            state.learner, world.context, world.exchange, self.keys, turn, warm
+        )
+        step_keys, reset_keys = jax.vmap(jax.random.split, out_axes=1)(
+            keys_of_turn(self.keys, turn + 1, purpose=3)
+        )
         each = jax.vmap(lambda key: jax.random.split(key, self.count))(step_keys)
         step = jax.vmap(jax.vmap(self.environment.step))(world.state, draw.action, each)
         ended = step.terminated | step.truncated
@@ -99,7 +116,9 @@ class CompiledCollector:
             chosen = jax.tree.map(lambda new, old: _where(ended, new, old), fresh, step.state)
             return chosen, _where(ended, first, step.observation)
 
-        environments, observation = jax.lax.cond(jnp.any(ended), renewed, lambda: (step.state, step.observation))
+        environments, observation = jax.lax.cond(
+            jnp.any(ended), renewed, lambda: (step.state, step.observation)
+        )
         exchange = Exchange(
             observation,
             ended,
@@ -112,7 +131,12 @@ class CompiledCollector:
         )
         trace = Trace(world.exchange.observation, draw.action, step.reward, ended, returns, lengths)
         following = World(
-            environments, context, exchange, jnp.where(ended, 0.0, returns), jnp.where(ended, 0, lengths), turn + 1
+            environments,
+            context,
+            exchange,
+            jnp.where(ended, 0.0, returns),
+            jnp.where(ended, 0, lengths),
+            turn + 1,
         )
         return state, following, metrics, trace
 
@@ -147,7 +171,11 @@ class CompiledCollector:
                 f"{self.task.name}: a reward is not a finite number. Resume from the last checkpoint with another seed."
             )
         self.lowest_reward = min(self.lowest_reward, float(np.min(self.task.training_reward(trace.reward))))
-        excess = np.asarray(self.task.constraint.violation(trace.observation.astype(np.float64), trace.action.astype(np.float64)))
+        excess = np.asarray(
+            self.task.constraint.violation(
+                trace.observation.astype(np.float64), trace.action.astype(np.float64)
+            )
+        )
         if excess.max() > 0:
             where = np.unravel_index(int(excess.argmax()), excess.shape)
             told = self.task.constraint.explain(trace.observation[where], trace.action[where])

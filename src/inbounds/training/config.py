@@ -73,4 +73,6 @@ def require_learnable(config: TrainingConfig, batch_size: int) -> None:
             f"Raise capacity or lower batch_size."
         )
     if config.warm_up_steps() * 1 < 1:
-        raise ConfigurationError("at least one warm-up step is needed before the first update. Raise warm_up.")
+        raise ConfigurationError(
+            "at least one warm-up step is needed before the first update. Raise warm_up."
+        )

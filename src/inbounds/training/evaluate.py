@@ -52,17 +52,28 @@ class Evaluator:
 
     def __init__(self, task: Task, learner: Learner, spec: Spec, episodes: int, threads: int = 0) -> None:
         """Prepare the programs; environments are built on the first evaluation."""
-        self.task, self.learner, self.spec, self.episodes, self.threads = task, learner, spec, episodes, threads
+        self.task, self.learner, self.spec, self.episodes, self.threads = (
+            task,
+            learner,
+            spec,
+            episodes,
+            threads,
+        )
         self._environments: Any = None
         self._act = jax.jit(self._act_projected)
         self._valid = jax.jit(self._valid_share)
         self._play = jax.jit(self._play_compiled)
 
-    def evaluate(self, states: Any, seeds: list[int], preference: tuple[float, float], salt: int) -> Evaluation:
+    def evaluate(
+        self, states: Any, seeds: list[int], preference: tuple[float, float], salt: int
+    ) -> Evaluation:
         """Play the episodes of every seed; `salt` (the training step) gives each evaluation episodes of its own."""
         weights = jnp.asarray(preference, jnp.float32)
         episode_seeds = [
-            [(2_000_000_011 + 1_000_003 * seed + 7_919 * salt + index) % (2**31) for index in range(self.episodes)]
+            [
+                (2_000_000_011 + 1_000_003 * seed + 7_919 * salt + index) % (2**31)
+                for index in range(self.episodes)
+            ]
             for seed in seeds
         ]
         if self.task.compiled is not None:
@@ -73,11 +84,17 @@ class Evaluator:
             rollout = self._play_host(states, weights, episode_seeds)
         return self._summarise(states, weights, rollout, salt)
 
-    def _act_projected(self, states: Any, observation: jax.Array, preference: jax.Array) -> tuple[jax.Array, jax.Array]:
-        raw = jax.vmap(lambda state, seen: self.learner.deterministic(state, self.spec, seen, preference))(states, observation)
+    def _act_projected(
+        self, states: Any, observation: jax.Array, preference: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        raw = jax.vmap(lambda state, seen: self.learner.deterministic(state, self.spec, seen, preference))(
+            states, observation
+        )
         constraint = self.spec.constraint
         is_feasible = constraint.contains(observation, raw)
-        action = jax.lax.cond(jnp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw)
+        action = jax.lax.cond(
+            jnp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw
+        )
         return action, is_feasible
 
     def _play_host(self, states: Any, preference: jax.Array, seeds: list[list[int]]) -> Rollout:
@@ -117,7 +134,9 @@ class Evaluator:
         played: tuple[jax.Array, ...] = columns
         return played
 
-    def _valid_share(self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array) -> jax.Array:
+    def _valid_share(
+        self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array
+    ) -> jax.Array:
         """Return the feasible share of raw samples at (seeds, states, observation) in float64."""
         seen = observation.astype(jnp.float32)
         keys = jax.random.split(key, seen.shape[0])
@@ -137,7 +156,9 @@ class Evaluator:
                 part = rollout.observation[start : start + block].astype(np.float64)
                 padded = np.concatenate([part, np.repeat(part[-1:], block - len(part), axis=0)])
                 rows = np.moveaxis(padded, 0, 1).reshape(seeds, block * episodes, -1)
-                share = self._valid(states, preference, jnp.asarray(rows), jax.random.fold_in(jax.random.key(salt), start))
+                share = self._valid(
+                    states, preference, jnp.asarray(rows), jax.random.fold_in(jax.random.key(salt), start)
+                )
                 moved = np.moveaxis(np.asarray(share).reshape(seeds, block, episodes), 1, 0)
                 shares[start : start + block] = moved[: len(part)]
         alive = rollout.alive

@@ -37,7 +37,9 @@ class Pending(NamedTuple):
 class HostCollector:
     """Steps seeds x environments together; what happened at one turn is learnt from during the next one."""
 
-    def __init__(self, task: Task, programs: Programs, keys: jax.Array, seeds: list[int], warm_up: int, threads: int) -> None:
+    def __init__(
+        self, task: Task, programs: Programs, keys: jax.Array, seeds: list[int], warm_up: int, threads: int
+    ) -> None:
         """Build the environments; `start` or `restore` comes next."""
         if task.host is None:
             raise ValueError(f"{task.name} has no host environments")
@@ -81,7 +83,13 @@ class HostCollector:
         is_warm = turn * self.count < self.warm_up
         updates = 0 if (turn + 1) * self.count <= self.warm_up else self.programs.updates
         learnt: tuple[TrainingState, Metrics] = self.programs.learn(
-            state, pending.observation, pending.draw, pending.exchange, self.keys, np.int32(turn), warm=is_warm,
+            state,
+            pending.observation,
+            pending.draw,
+            pending.exchange,
+            self.keys,
+            np.int32(turn),
+            warm=is_warm,
             updates=updates,
         )
         return learnt
@@ -111,11 +119,18 @@ class HostCollector:
         return rows.reshape(len(self.seeds), self.count, -1)
 
     def _exchange(
-        self, observation: NDArray[Any], is_first: NDArray[Any], reward: NDArray[Any], discount: NDArray[Any],
+        self,
+        observation: NDArray[Any],
+        is_first: NDArray[Any],
+        reward: NDArray[Any],
+        discount: NDArray[Any],
         next_observation: NDArray[Any],
     ) -> Exchange:
         host = Exchange(
-            observation.astype(np.float32), is_first, reward.astype(np.float32), discount.astype(np.float32),
+            observation.astype(np.float32),
+            is_first,
+            reward.astype(np.float32),
+            discount.astype(np.float32),
             next_observation.astype(np.float32),
         )
         return Exchange(*jax.device_put(tuple(host)))
@@ -146,12 +161,16 @@ class HostCollector:
         """Go back to what `save` returned; environments that cannot be saved start a new episode."""
         try:
             self.turn = int(saved["turn"])
-            self.exchange = Exchange(**{name: jnp.asarray(value) for name, value in saved["exchange"].items()})
+            self.exchange = Exchange(
+                **{name: jnp.asarray(value) for name, value in saved["exchange"].items()}
+            )
             self.context = jnp.asarray(saved["context"])
             self._returns, self._lengths = np.array(saved["returns"]), np.array(saved["lengths"])
             pending = saved.get("pending")
         except KeyError as error:
-            raise CheckpointError(f"the checkpoint lacks {error}. It was written by another version.") from error
+            raise CheckpointError(
+                f"the checkpoint lacks {error}. It was written by another version."
+            ) from error
         if pending is not None:
             self.pending = Pending(
                 jnp.asarray(pending["observation"]),
@@ -163,11 +182,17 @@ class HostCollector:
             return
         self.exact_resume = False
         last = self.pending
-        reset_seeds = [seed * 100_003 + self.turn + index for seed in self.seeds for index in range(self.count)]
+        reset_seeds = [
+            seed * 100_003 + self.turn + index for seed in self.seeds for index in range(self.count)
+        ]
         observation = self._shaped(self.environments.reset(reset_seeds))
         previous = jax.tree.map(np.asarray, self.exchange)
         self.exchange = self._exchange(
-            observation, np.ones(observation.shape[:2], bool), previous.reward, previous.discount, previous.next_observation
+            observation,
+            np.ones(observation.shape[:2], bool),
+            previous.reward,
+            previous.discount,
+            previous.next_observation,
         )
         self.pending = last
         self._returns[:], self._lengths[:] = 0.0, 0

@@ -39,11 +39,22 @@ class Training:
     """One run in progress: what it trains, where it stands, and how it is written down."""
 
     def __init__(
-        self, task: Task, learner: Learner, config: TrainingConfig, folder: RunFolder, callbacks: Sequence[Callback] = ()
+        self,
+        task: Task,
+        learner: Learner,
+        config: TrainingConfig,
+        folder: RunFolder,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """Build programs, environments and the evaluator; nothing has moved yet."""
         require_learnable(config, learner.batch_size)
-        self.task, self.learner, self.config, self.folder, self.callbacks = task, learner, config, folder, callbacks
+        self.task, self.learner, self.config, self.folder, self.callbacks = (
+            task,
+            learner,
+            config,
+            folder,
+            callbacks,
+        )
         self.spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
         self.seeds = list(range(config.seed, config.seed + config.seeds))
         self.environments = config.environments or default_environments()
@@ -150,7 +161,9 @@ class Training:
                 self._stop_diverged(name)
         stop = False
         for index, seed in enumerate(self.seeds):
-            ended = [value for which, value in zip(episodes.seed, episodes.value, strict=True) if which == index]
+            ended = [
+                value for which, value in zip(episodes.seed, episodes.value, strict=True) if which == index
+            ]
             actions = int(counters.actions[index] - before.actions[index])
             row = {
                 "step": self.step,
@@ -219,7 +232,10 @@ class Training:
         from safetensors.numpy import save_file
 
         rows = self.programs.batch_of_turn(self.state, self.keys, np.int32(self.collector.turn - 1))
-        save_file(flatten({"batch": rows, "learner": self.state.learner}), self.folder.path / "divergence.safetensors")
+        save_file(
+            flatten({"batch": rows, "learner": self.state.learner}),
+            self.folder.path / "divergence.safetensors",
+        )
         raise DivergenceError(
             f"{name} is not a finite number at step {self.step}. The last batch and the parameters are in "
             f"divergence.safetensors; resume from the last checkpoint with a smaller learning rate or reward scale."
@@ -239,7 +255,9 @@ def _next_multiple(step: int, interval: int) -> int:
     return (step // interval + 1) * interval
 
 
-def resolved(task: Task, learner: Learner, learner_name: str, config: TrainingConfig, environments: int) -> dict[str, Any]:
+def resolved(
+    task: Task, learner: Learner, learner_name: str, config: TrainingConfig, environments: int
+) -> dict[str, Any]:
     """Return every value of a run, with nothing left to defaults, so that its folder explains itself."""
     settings = dataclasses.asdict(learner)  # type: ignore[call-overload]  # every learner is a dataclass
     return {

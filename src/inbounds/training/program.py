@@ -75,7 +75,13 @@ class Programs:
         return jax.vmap(lambda key: self.learner.new_context(key, (self.environments,)))(keys)
 
     def _act(
-        self, learner: Any, context: jax.Array, exchange: Exchange, keys: jax.Array, turn: jax.Array, warm: bool
+        self,
+        learner: Any,
+        context: jax.Array,
+        exchange: Exchange,
+        keys: jax.Array,
+        turn: jax.Array,
+        warm: bool,
     ) -> tuple[jax.Array, Draw]:
         """Draw new contexts where episodes start, then choose actions."""
         turn_keys = keys_of_turn(keys, turn, purpose=1)
@@ -85,8 +91,15 @@ class Programs:
         return context, self.learner.act(learner, self.spec, exchange.observation, context, action_keys, warm)
 
     def _learn(
-        self, state: TrainingState, observation: jax.Array, draw: Draw, exchange: Exchange, keys: jax.Array,
-        turn: jax.Array, warm: bool, updates: int,
+        self,
+        state: TrainingState,
+        observation: jax.Array,
+        draw: Draw,
+        exchange: Exchange,
+        keys: jax.Array,
+        turn: jax.Array,
+        warm: bool,
+        updates: int,
     ) -> tuple[TrainingState, Metrics]:
         """Remember one step of all environments, then take `updates` gradient steps for every seed."""
         outcome = Outcome(exchange.reward, exchange.discount, exchange.next_observation)
@@ -113,7 +126,9 @@ class Programs:
 
         def rows(learner: Any, replay: Replay, key: jax.Array) -> jax.Array:
             row_key, _ = jax.random.split(key)
-            return draw_rows(replay, row_key, self.updates, self.learner.batch_size, self.learner.shares(learner, step))
+            return draw_rows(
+                replay, row_key, self.updates, self.learner.batch_size, self.learner.shares(learner, step)
+            )
 
         return jax.vmap(rows)(state.learner, state.replay, keys_of_turn(keys, turn, purpose=2))
 
@@ -124,10 +139,14 @@ class Programs:
             replay = append(replay, ring, self.layout.pack(memory.transition), memory.mask)
         return replay
 
-    def _update(self, learner: Any, replay: Replay, key: jax.Array, step: jax.Array, updates: int) -> tuple[Any, Metrics]:
+    def _update(
+        self, learner: Any, replay: Replay, key: jax.Array, step: jax.Array, updates: int
+    ) -> tuple[Any, Metrics]:
         """Take gradient steps for one seed: all rows and all noise are drawn at once, then scanned over."""
         row_key, noise_key = jax.random.split(key)
-        rows = draw_rows(replay, row_key, updates, self.learner.batch_size, self.learner.shares(learner, step))
+        rows = draw_rows(
+            replay, row_key, updates, self.learner.batch_size, self.learner.shares(learner, step)
+        )
         noise = jax.vmap(lambda one: self.learner.noise(one, self.spec))(jax.random.split(noise_key, updates))
         batches = self.layout.unpack(rows)
 

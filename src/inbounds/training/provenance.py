@@ -43,7 +43,11 @@ def _version(name: str) -> str | None:
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ("git", "-C", str(Path(__file__).parent), *arguments), capture_output=True, text=True, timeout=10, check=True
+            ("git", "-C", str(Path(__file__).parent), *arguments),
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -55,4 +59,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )

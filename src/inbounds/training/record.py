@@ -46,7 +46,9 @@ class RunFolder:
 
     def amend_provenance(self, **values: Any) -> None:
         """Add facts that only became known later, such as a resume."""
-        (self.path / PROVENANCE).write_text(json.dumps({**self.provenance(), **values}, indent=1, default=_plain) + "\n")
+        (self.path / PROVENANCE).write_text(
+            json.dumps({**self.provenance(), **values}, indent=1, default=_plain) + "\n"
+        )
 
     def extend(self, steps: int) -> None:
         """Record that a resumed run goes on to another last step than it was started for."""
@@ -82,16 +84,22 @@ class RunFolder:
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
-                raise InvalidInputError(f"line {number} of {path} is damaged ({error}). Remove the line, or resume the run.") from error
+                raise InvalidInputError(
+                    f"line {number} of {path} is damaged ({error}). Remove the line, or resume the run."
+                ) from error
             yield row
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
             read: dict[str, Any] = json.loads((self.path / name).read_text())
         except FileNotFoundError as error:
-            raise InvalidInputError(f"{self.path} is not a run: it has no {name}. Give the folder that training wrote.") from error
+            raise InvalidInputError(
+                f"{self.path} is not a run: it has no {name}. Give the folder that training wrote."
+            ) from error
         except json.JSONDecodeError as error:
-            raise InvalidInputError(f"{self.path / name} is damaged ({error}). Restore it or train again.") from error
+            raise InvalidInputError(
+                f"{self.path / name} is damaged ({error}). Restore it or train again."
+            ) from error
         return read
 
 

@@ -1,0 +1,228 @@
+"""One update of ARAM: targets, critic loss, policy loss with its supremum, temperature and snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from inbounds.learners import losses
+from inbounds.learners.learner import Metrics, Spec
+from inbounds.learners.value_scale import ValueScale, scaled
+from inbounds.policies.networks import Network, apply_network
+from inbounds.policies.proposal import Squashed, proposal_from_output, squash
+from inbounds.replay.ring import Transition
+
+if TYPE_CHECKING:
+    from inbounds.learners.aram import Aram
+
+
+class Trained(NamedTuple):
+    """What gradients change, under one optimiser."""
+
+    actor: Network
+    critic: Network
+    """Twin critics, stacked on a leading axis of two."""
+    log_temperature: jax.Array
+
+
+class AramState(NamedTuple):
+    """Everything that changes while learning, and nothing else."""
+
+    trained: Trained
+    target_critic: Network
+    snapshots: Network
+    """Frozen critics (snapshots, twins, ...): the Q replay buffer."""
+    optimiser: optax.OptState
+    updates: jax.Array
+    augmented_share: jax.Array
+    """The share eta of a batch taken from the augmented ring, where a controller moves it."""
+    feasible_share: jax.Array
+    """Sum and count of the feasible share of uniform proposals, for an entropy target relative to C(s)."""
+    scale: ValueScale
+    """What the critics' outputs are relative to."""
+
+
+class UpdateNoise(NamedTuple):
+    """The randomness of one update."""
+
+    preference: jax.Array
+    candidates: jax.Array
+    action: jax.Array
+    next_action: jax.Array
+
+
+def total_loss(
+    settings: Aram,
+    trained: Trained,
+    state: AramState,
+    spec: Spec,
+    batch: Transition,
+    noise: UpdateNoise,
+    preference: jax.Array,
+) -> tuple[jax.Array, tuple[Metrics, jax.Array]]:
+    """Return the sum of critic, policy and temperature losses; stop-gradients keep them apart."""
+    temperature = jax.lax.stop_gradient(jnp.exp(trained.log_temperature))
+    frozen = jax.lax.stop_gradient(trained.actor)
+    drawn = squashed(settings, trained.actor, batch.observation, preference, noise.action)
+    following = squashed(settings, frozen, batch.next_observation, preference, noise.next_action)
+
+    critic_loss, values, target = critic_loss_of_batch(
+        settings, trained.critic, state, spec, batch, following, preference, temperature
+    )
+    worth = policy_worth(
+        settings, trained.critic, state, batch.observation, drawn.value, preference, noise.candidates
+    )
+    policy_loss = jnp.mean(temperature * drawn.log_density - worth)
+    temperature_loss = jnp.mean(
+        jax.vmap(losses.temperature_loss, (None, 0, None))(
+            trained.log_temperature, drawn.log_density, target_entropy(settings, state, spec)
+        )
+    )
+    metrics = {
+        "critic_loss": critic_loss,
+        "policy_loss": policy_loss,
+        "value": values,
+        "entropy": -jnp.mean(drawn.log_density),
+        "temperature": temperature,
+    }
+    return critic_loss + policy_loss + temperature_loss, (metrics, target)
+
+
+def squashed(
+    settings: Aram, actor: Network, observation: jax.Array, preference: jax.Array, noise: jax.Array
+) -> Squashed:
+    """Draw one squashed action per observation by reparameterisation."""
+    output = apply_network(actor, settings.with_preference(observation, preference))
+    return squash(proposal_from_output(output), noise)
+
+
+def critic_loss_of_batch(
+    settings: Aram,
+    critic: Network,
+    state: AramState,
+    spec: Spec,
+    batch: Transition,
+    following: Squashed,
+    preference: jax.Array,
+    temperature: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the mean critic loss, summed over the twins, the mean value for the record, and the targets."""
+    weights = objective_weights(settings, preference)
+    reward = (
+        batch.reward
+        if settings.preference is None
+        else jnp.sum(batch.reward * preference, axis=-1, keepdims=True)
+    )
+    next_inputs = settings.with_preference(batch.next_observation, preference)
+    next_values = scaled(state.scale, critic_values(state.target_critic, next_inputs, following.value))
+    target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
+        reward, batch.discount, next_values, weights, following.log_density, temperature, settings.gamma
+    )
+    inputs = settings.with_preference(batch.observation, preference)
+    values = scaled(state.scale, critic_values(critic, inputs, spec.box.normalise(batch.action)))
+    unit = state.scale.deviation if settings.critic_loss == "componentwise" else jnp.ones(())
+    loss = (
+        losses.componentwise_critic_loss
+        if settings.critic_loss == "componentwise"
+        else losses.scalarised_critic_loss
+    )
+    per_twin = jax.vmap(jax.vmap(loss, (0, None, None)))(values / unit, target / unit, weights)
+    return jnp.mean(jnp.sum(per_twin, axis=1)), jnp.mean(jnp.sum(values * weights[:, None], axis=-1)), target
+
+
+def objective_weights(settings: Aram, preference: jax.Array) -> jax.Array:
+    """Return the weights of the critics' objectives: the preference, or one where critics are scalar already."""
+    return preference if settings.preference is None else jnp.ones((*preference.shape[:-1], 1))
+
+
+def policy_worth(
+    settings: Aram,
+    critic: Network,
+    state: AramState,
+    observation: jax.Array,
+    action: jax.Array,
+    preference: jax.Array,
+    candidates: jax.Array,
+) -> jax.Array:
+    """Return what the critics say of each action: min_j lambda^T Q_j, or its supremum over candidates.
+
+    The supremum over preferences and snapshots is found by a forward pass without gradient; only the winning
+    preference of each critic is then differentiated, which gives the same gradient for a fraction of the work.
+    """
+    weights = objective_weights(settings, preference)
+    critic = jax.lax.stop_gradient(critic)
+    if settings.policy_preferences == 1 and settings.snapshots == 0:
+        values = scaled(
+            state.scale, critic_values(critic, settings.with_preference(observation, preference), action)
+        )
+        return jnp.min(jnp.sum(values * weights[:, None], axis=-1), axis=-1)
+    ensemble = jax.tree.map(lambda now, then: jnp.concatenate([now[None], then]), critic, state.snapshots)
+    taken = (state.updates - settings.snapshot_start) // settings.snapshot_interval
+    is_filled = jnp.arange(settings.snapshots + 1) <= taken
+    is_filled = is_filled.at[0].set(True)
+    others = jnp.broadcast_to(settings.preferences(candidates), (candidates.shape[0], *preference.shape))
+    options = jnp.concatenate([preference[None], others])
+    frozen = jax.lax.stop_gradient(action)
+    winner = winning_preference(settings, ensemble, state.scale, observation, frozen, options, weights)
+    inputs = jax.vmap(settings.with_preference, (None, 0))(observation, winner)
+    values = scaled(state.scale, jax.vmap(critic_values, (0, 0, None))(ensemble, inputs, action))
+    return jax.vmap(losses.best_candidate, (1, 0, None))(values, weights, is_filled)
+
+
+def winning_preference(
+    settings: Aram,
+    ensemble: Network,
+    scale: ValueScale,
+    observation: jax.Array,
+    action: jax.Array,
+    options: jax.Array,
+    weights: jax.Array,
+) -> jax.Array:
+    """Return, for every critic and row, the preference at which the critic values the action most."""
+    critics, rows = ensemble[0].weight.shape[0], observation.shape[0]
+    if options.shape[0] == 1:
+        return jnp.broadcast_to(options[0], (critics, rows, 2))
+    dtype = jnp.bfloat16 if settings.half_precision_search else jnp.float32
+    ensemble, observation, action = jax.tree.map(
+        lambda leaf: leaf.astype(dtype), (ensemble, observation, action)
+    )
+    inputs = jax.vmap(settings.with_preference, (None, 0))(observation, options.astype(dtype))
+    values = jax.vmap(jax.vmap(critic_values, (None, 0, None)), (0, None, None))(ensemble, inputs, action)
+    worth = jnp.sum(scaled(scale, values.astype(jnp.float32)) * weights[:, None], axis=-1)
+    best = jnp.argmax(jnp.min(worth, axis=-1), axis=1)
+    return options[best, jnp.arange(rows)]
+
+
+def with_snapshot(settings: Aram, state: AramState) -> AramState:
+    """Store the critic as the newest snapshot when its turn has come."""
+    if settings.snapshots == 0:
+        return state
+    since = state.updates - settings.snapshot_start
+    is_due = (since >= settings.snapshot_interval) & (since % settings.snapshot_interval == 0)
+    shifted = jax.tree.map(
+        lambda then, now: jnp.where(is_due, jnp.concatenate([now[None], then[:-1]]), then),
+        state.snapshots,
+        state.trained.critic,
+    )
+    return state._replace(snapshots=shifted)
+
+
+def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:
+    """Return the entropy wanted in the squashed box: minus the dimension, lowered by the log of C(s)'s share."""
+    wanted = jnp.asarray(
+        -float(spec.box.size) if settings.entropy_target is None else settings.entropy_target
+    )
+    if settings.entropy_reference == "box":
+        return wanted
+    total, count = state.feasible_share
+    share = (total + 1e-6) / jnp.maximum(count, 1.0)
+    return wanted + jnp.log(jnp.clip(share, 1e-6, 1.0))
+
+
+def critic_values(critic: Network, inputs: jax.Array, action: jax.Array) -> jax.Array:
+    """Return (batch, twins, objectives) for inputs that hold observation and preference, and squashed actions."""
+    rows = jnp.concatenate([inputs, action], axis=-1)
+    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, rows), 0, 1)
