@@ -21,6 +21,12 @@ assert pathlib.Path(inbounds.__file__).is_relative_to(sys.prefix), inbounds.__fi
 assert importlib.resources.files("inbounds").joinpath("py.typed").is_file(), "the wheel lacks py.typed"
 for name in inbounds.__all__:
     getattr(inbounds, name)
+
+import gymnasium
+
+environment = gymnasium.make("inbounds/Reacher-v0")
+environment.reset(seed=0)
+environment.step(environment.action_space.sample())
 print(f"inbounds {inbounds.__version__}: {len(inbounds.__all__)} public names work from the wheel")
 """
 
@@ -49,6 +55,8 @@ def main() -> None:
         Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         subprocess.run([python, "-W", "error", "-c", CHECK], cwd=folder, env=environment, check=True)
+        command = str(venv / "bin" / "inbounds")
+        subprocess.run([command, "list"], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

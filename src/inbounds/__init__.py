@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from inbounds.constraints import Box as Box
     from inbounds.constraints import Constraint as Constraint
     from inbounds.constraints import Intersection as Intersection
+    from inbounds.constraints import Polytope as Polytope
     from inbounds.constraints import PowerBudget as PowerBudget
     from inbounds.constraints import RateLimit as RateLimit
     from inbounds.constraints import Simplex as Simplex
@@ -42,6 +43,7 @@ _PUBLIC = {
         "Box",
         "Constraint",
         "Intersection",
+        "Polytope",
         "PowerBudget",
         "RateLimit",
         "Simplex",
@@ -67,6 +69,7 @@ __all__ = [
     "Constraint",
     "Guard",
     "Intersection",
+    "Polytope",
     "PowerBudget",
     "RateLimit",
     "Simplex",
