@@ -6,7 +6,11 @@ from typing import Any
 
 from inbounds.errors import UnknownNameError
 from inbounds.learners.aram import Aram
+from inbounds.learners.dpre import Dpre
 from inbounds.learners.learner import Learner
+from inbounds.learners.sac import Sac
+from inbounds.learners.spre import Spre
+from inbounds.learners.td3 import Td3
 
 
 def sosac(**values: Any) -> Aram:
@@ -14,7 +18,14 @@ def sosac(**values: Any) -> Aram:
     return Aram(**{"preference": (0.9, 0.1), "policy_preferences": 1, "snapshots": 0, **values})
 
 
-LEARNERS: dict[str, Any] = {"aram": Aram, "sosac": sosac}
+LEARNERS: dict[str, Any] = {
+    "aram": Aram,
+    "sosac": sosac,
+    "dpre": Dpre,
+    "spre": Spre,
+    "sac": Sac,
+    "td3": Td3,
+}
 
 
 def make_learner(name: str, **settings: Any) -> Learner:
@@ -29,4 +40,6 @@ def name_of(learner: Learner) -> str:
     """Return the name under which a learner is known; SOSAC is ARAM with a fixed preference."""
     if isinstance(learner, Aram):
         return "aram" if learner.preference is None else "sosac"
-    return next((name for name, kind in LEARNERS.items() if type(learner) is kind), type(learner).__name__.lower())
+    return next(
+        (name for name, kind in LEARNERS.items() if type(learner) is kind), type(learner).__name__.lower()
+    )

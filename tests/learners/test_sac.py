@@ -1,0 +1,113 @@
+"""SAC, its family, and what all learners with a stochastic actor share."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from inbounds.errors import ConfigurationError
+from inbounds.learners.critics import critic_values
+from inbounds.learners.learner import Outcome, Spec
+from inbounds.learners.sac import Sac
+from inbounds.learners.spre import Spre
+from inbounds.policies.acceptance import project_proposals
+from inbounds.replay.ring import Transition
+from tests.learners.probes import boundary_optimum, learn, moving_optimum, observed_reward
+
+SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "initial_temperature": 0.1}
+
+
+def spec_of(probe):
+    task = probe.task
+    return Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+
+
+@pytest.mark.learning
+def test_sac_finds_the_best_action_though_a_better_one_is_out_of_bounds():
+    probe = boundary_optimum()
+    learnt = learn(probe, Sac(**SMALL), steps=1_600)
+    assert learnt.regret(probe) < 0.05
+    assert 0 < int(learnt.counters.projections) <= 1_600
+
+
+@pytest.mark.learning
+def test_spre_follows_a_set_that_the_observation_moves_and_stays_close_to_it():
+    probe = moving_optimum()
+    learnt = learn(probe, Spre(entropy_target=-4.0, **SMALL), steps=3_200)
+    assert learnt.regret(probe) < 0.05
+    outside = np.linalg.norm(learnt.raw_actions(probe) - learnt.actions(probe), axis=-1)
+    assert outside.max() < 0.1
+
+
+@pytest.mark.learning
+def test_a_value_that_depends_on_the_observation_is_learnt():
+    probe = observed_reward()
+    learnt = learn(probe, Spre(penalty=0.0, **SMALL), steps=1_600)
+    observations = jnp.asarray(probe.observations)
+    values = critic_values(learnt.state.trained.critic, observations, jnp.zeros((2, 2)))[..., 0]
+    np.testing.assert_allclose(values, np.broadcast_to(probe.value(0.99)[:, None], values.shape), atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("learner", "is_raw"), [(Sac(), False), (Spre(), True), (Spre(stored="projected"), False)]
+)
+def test_what_is_stored_is_a_switch(learner, is_raw):
+    spec = spec_of(boundary_optimum())
+    observation, raw = jnp.zeros((2, 1)), jnp.asarray([[1.0, 0.0], [0.1, 0.1]])
+    draw = project_proposals(spec.constraint, observation, raw[:, None])
+    outcome = Outcome(jnp.ones(2), jnp.zeros(2), observation)
+    stored = np.asarray(learner.remember(spec, observation, draw, outcome)["real"].transition.action)
+    np.testing.assert_array_equal(stored, raw if is_raw else draw.action)
+
+
+def step_once(learner, spec, seed=0):
+    state = learner.init(jax.random.key(seed), spec)
+    rows = learner.batch_size
+    batch = Transition(
+        jnp.zeros((rows, 1)),
+        jnp.full((rows, 2), 0.1),
+        jnp.full((rows, 1), 0.5),
+        jnp.ones(rows),
+        jnp.ones((rows, 1)),
+    )
+    noise = learner.noise(jax.random.key(1), spec)
+    gradient, metrics = jax.grad(learner.total_loss, has_aux=True)(state.trained, state, spec, batch, noise)
+    return state, batch, noise, gradient, metrics
+
+
+def test_the_critics_regress_on_the_soft_target_of_the_less_optimistic_twin():
+    learner, spec = Sac(hidden=(8,), batch_size=4, gamma=0.9, temperature=0.3), spec_of(boundary_optimum())
+    state, batch, noise, _, metrics = step_once(learner, spec)
+    proposal = learner.proposal(state.trained.actor, batch.next_observation)
+    following = learner.law(spec, batch.next_observation, proposal, noise[1])
+    least = critic_values(state.target_critic, batch.next_observation, following.value)[..., 0].min(axis=1)
+    target = 0.5 + 0.9 * (least - 0.3 * following.log_density)
+    values = critic_values(state.trained.critic, batch.observation, batch.action)[..., 0]
+    expected = jnp.mean(jnp.sum((values - target[:, None]) ** 2, axis=1))
+    assert float(metrics["critic_loss"]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_penalty_changes_the_actors_gradient_only():
+    spec = spec_of(boundary_optimum())
+    settings = {"hidden": (8,), "batch_size": 16}
+    *_, plain, _ = step_once(Spre(penalty=0.0, **settings), spec)
+    *_, priced, _ = step_once(Spre(penalty=1.0, **settings), spec)
+    for one, other in zip(jax.tree.leaves(plain.critic), jax.tree.leaves(priced.critic), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert float(plain.log_temperature) == float(priced.log_temperature)
+    assert not np.allclose(plain.actor[-1].bias, priced.actor[-1].bias)
+
+
+def test_valid_rates_are_measured_on_draws_of_the_policy():
+    learner, spec = Sac(hidden=(8,)), spec_of(boundary_optimum())
+    state = learner.init(jax.random.key(0), spec)
+    drawn = learner.samples(state, spec, jnp.ones((3, 1)), jnp.ones(2), jax.random.key(1), 50)
+    assert drawn.shape == (3, 50, 2)
+    assert np.unique(np.asarray(drawn), axis=1).shape == (3, 50, 2)
+
+
+def test_a_temperature_of_zero_is_refused():
+    with pytest.raises(ConfigurationError, match="positive"):
+        Sac(temperature=0.0)
