@@ -1,7 +1,7 @@
 """The network as a plain event-driven simulation: slow, short and without any of the shortcuts of the library.
 
-Every link has a queue, access links and the way back included; every hop is one event on a heap; an interval ends
-with the first event at or after its nominal end. The tests compare the compiled simulator with this one.
+Every link has a queue, access links and the way back included; every hop is one event on a heap; an interval
+ends with the first event at or after its nominal end. The tests compare the compiled simulator with this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from inbounds.tasks.network_layout import FIRST_TRUNK_NUMBER, NetworkLayout
 
 ACCESS_CAPACITY, TRUNK_CAPACITY = 5000.0, 50.0
 DELAY, RETURN_DELAY = 0.05, 0.05 / 1000
-LIMIT = 500
 
 
 @dataclass
@@ -78,8 +77,10 @@ class EventDrivenNetwork:
         self.reset()
 
     def reset(self) -> None:
-        means = [1 / (TRUNK_CAPACITY if link >= FIRST_TRUNK_NUMBER else ACCESS_CAPACITY) for link in range(31)]
-        self.forward = [Queue(mean, LIMIT) for mean in means]
+        means = [
+            1 / (TRUNK_CAPACITY if link >= FIRST_TRUNK_NUMBER else ACCESS_CAPACITY) for link in range(31)
+        ]
+        self.forward = [Queue(mean, self.layout.queue_limit) for mean in means]
         self.back = [Queue(mean / 1000, math.inf) for mean in means]
         self.clock = 0.0
         self.ties = itertools.count()

@@ -1,7 +1,7 @@
 """Which links exist, which of them each flow crosses, and who sends what: the two networks as data.
 
-NSFnet, the backbone of the 1990s: 12 nodes joined by 15 trunks, and 16 access links that attach a site each. A
-flow enters over one access link, crosses a few trunks and leaves over another access link.
+NSFnet, the backbone of the 1990s: 12 nodes joined by 15 trunks, and 16 access links that attach a site each.
+A flow enters over one access link, crosses a few trunks and leaves over another access link.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ NODE_POSITIONS = (
 
 TRUNK_CAPACITY = 50.0
 """Packets per second that a trunk serves on average, and the bound of its row in the constraint."""
-QUEUE_LIMIT = 500
-"""Packets that a link holds, the one in service included; what arrives beyond is dropped."""
 PROPAGATION = 0.05
 """Seconds that every link takes beyond the wait."""
 RETURN_HOP = 5e-5
@@ -49,8 +47,10 @@ SLOTS_PER_SECOND_AT_RESET = 1000
 class NetworkLayout:
     """Senders, their flows and the limits of one of the two networks.
 
-    Flow k belongs to sender k // paths and is that sender's path k % paths. An action is the rate u_k of every
-    flow in packets per second; the simulator sends ceil(u_k + offset) packets of it per interval.
+    Flow k belongs to sender k // paths and is that sender's path k % paths. An action is the rate u_k of
+    every flow in packets per second; the simulator sends N_k = ceil(u_k + offset) packets of it per interval, so
+    that u_k = 0 sends one packet, and what a trunk carries may exceed its row of the constraint by up to one
+    packet per flow and second: its queue then grows slowly.
     """
 
     name: str
@@ -67,6 +67,8 @@ class NetworkLayout:
     """The trunks whose rows form the constraint, by number."""
     largest_total_rate: float
     """The largest feasible sum of all rates (a linear programme; a test solves it again)."""
+    queue_limit: int = 500
+    """Packets that a link holds, the one in service included; what arrives beyond is dropped."""
 
     @property
     def flows(self) -> int:

@@ -1,10 +1,11 @@
 """When the senders may send, and which flow sends at each opportunity: slots and weighted round robin.
 
-One chain of slots serves the whole network; the gap between two slots is 1 / (Poisson(500) + 1) seconds, whatever
-the action. In an interval flow k may send N_k = ceil(r_k) packets. Its n-th packet (from 0) carries the tag
-n / r_k, and each slot sends the packet with the smallest tag, of equal ones that of the first flow. So all packets
-leave in one burst of about sum(N) / 500 seconds, interleaved in proportion to the rates. One slot stays empty: the
-first one after flow 0 has sent its last packet and every flow its first (the published simulator does so).
+One chain of slots serves the whole network; the gap between two slots is 1 / (Poisson(500) + 1) seconds,
+whatever the action. In an interval flow k may send N_k = ceil(r_k) packets. Its n-th packet (from 0) carries
+the tag n / r_k, and each slot sends the packet with the smallest tag, of equal ones that of the first flow.
+So all packets leave in one burst of about sum(N) / 500 seconds, interleaved in proportion to the rates. One
+slot stays empty: the first one after flow 0 has sent its last packet and every flow its first (the published
+simulator does so). Tags that agree within float32 resolution may change places.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FRACTION_BITS = 23
 
 
 class GapTable(NamedTuple):
-    """A Poisson law as an alias table: one random word picks a column and decides between it and its alias."""
+    """A Poisson law as an alias table: one random word picks a column, then it or its alias."""
 
     entries: NDArray[np.uint32]
     """Threshold (23 bits) and alias (9 bits) of each column."""
@@ -33,7 +34,7 @@ class GapTable(NamedTuple):
 
 @cache
 def gap_table(rate: int) -> GapTable:
-    """Tabulate Poisson(rate) on the 512 counts around its mean; all others together have probability < 1e-15."""
+    """Tabulate Poisson(rate) on the 512 counts around its mean; the others' probability is < 1e-14."""
     first = rate - _COLUMNS // 2
     counts = range(first, first + _COLUMNS)
     mass = np.array([exp(count * log(rate) - rate - lgamma(count + 1)) for count in counts])
@@ -75,7 +76,7 @@ class SendingPlan(NamedTuple):
 
 
 def plan_sending(rates: jax.Array, most_packets: int) -> SendingPlan:
-    """Return flow, order and slot of up to `most_packets` packets for positive rates (packets per interval)."""
+    """Return flow, order and slot of up to `most_packets` packets, for positive rates per interval."""
     flows = rates.shape[0]
     packets = jnp.ceil(rates).astype(jnp.int32)
     # Tags are products with this one reciprocal wherever they are compared: equal rates must tie exactly.

@@ -1,40 +1,41 @@
-"""The packet network as pure JAX functions: bursts, exponential service, queues of 500 packets, in windows of 0.05 s.
+"""The packet network as pure JAX functions: bursts, exponential service, finite queues, windows of 0.05 s.
 
-Every link delays a packet by 0.05 s or more, so nothing that happens inside a window of 0.05 s can reach another
-link within the same window: all links advance through a window independently. On one link the arrivals of a window,
-in the order of their times t_1 <= t_2 <= ..., begin service at (Lindley's recursion, solved)
+Every link delays a packet by 0.05 s or more, so nothing that happens inside a window of 0.05 s can reach
+another link within the same window: all links advance through a window independently. On one link the
+arrivals of a window, in the order of their times t_1 <= t_2 <= ..., begin service at (Lindley's recursion,
+solved)
 
     start_n = A_n + max(B, max_{m <= n} (t_m - A_m)),    A_n = S_1 + ... + S_{n-1},
 
-with B the time at which the link has served what it held before, and S_n exponential with mean 0.02 s. Packet n
-reaches its next link at start_n + 0.05. This is the event-driven simulation itself, up to four simplifications that
-are below its sampling noise: access links delay by 0.05 s without a queue (their waits are below 1e-5 s), an
-acknowledgement takes 5e-5 s per link without a queue, an interval ends at its nominal end instead of at the next
-event (up to 0.002 s later), and packets whose round-robin tags or arrival times agree within float32 resolution
-may change places.
+with B the time at which the link has served what it held before, and S_n exponential with mean 0.02 s. Packet
+n reaches its next link at start_n + 0.05: its own service delays only those behind it.
 
-Times are float32 seconds since the beginning of the interval, so that precision does not fade with the episode.
+This is the event-driven simulation itself up to simplifications far below its sampling noise: access links
+delay by 0.05 s without a queue (the waits left out are below 1e-5 s), an acknowledgement takes 5e-5 s per link
+without a queue, one that itself closes an interval counts in the next, and packets whose times or round-robin
+tags agree within float32 resolution may change places.
 
-Buffers. All have a fixed size; passing one adds to `overflow` in the state and turns the reward into NaN, which the
-host forms raise as an error. None can be passed under a feasible action:
+Times are float32 seconds since the interval began, so that precision does not fade with the episode.
 
-- `QUEUE_SLOTS` = 576 packets per link: at most 499 wait, and those on the wire began service within the last two
-  windows, 2 + Poisson(5) of them at most; more than 76 has probability < 1e-58. The same buffer holds the packets
-  that are on an access link, at most 320 sent in an interval and 39 from before.
-- `LEAVING` = 40 packets leaving one link in one window: 1 + Poisson(2.5) at most for a trunk (more than 40 has
-  probability < 1e-33); slots are at least 1/756 s apart, so the access links release 39 at most.
-- `ARRIVALS` = 160 packets moving in one window in the whole network: at most 15 + Poisson(37.5) from the trunks and
-  39 from the access links; more than 160 has probability < 1e-18.
-- `SLOTS` = 512 slots in an interval: 500 on average with standard deviation 1.
-- `most_packets` of the layout per interval: the largest feasible total rate plus one per flow. An infeasible action
-  is what passes this one.
-- 2**27 ticks of 2**-20 s = 128 s of waiting per packet: 7 trunks with at most 500 services each wait 70 s with
-  standard deviation 1.2 s.
+Buffers have fixed sizes. Passing one adds to `overflow` in the state and turns every further reward into NaN,
+which the host forms raise as an error. Feasible actions cannot pass them:
+
+- `QUEUE_SLOTS`, 576 packets per link: at most 499 wait, and what is on the wire began service within the last
+  two windows, at most 2 + Poisson(5); more than 77 has probability 1e-60. On the access links there are at
+  most the packets of one interval (see below) and 39 of the one before.
+- `LEAVING`, fewer than 40 packets leaving one link in one window: at most 1 + Poisson(2.5) for a trunk (40
+  has probability 1e-31); slots are at least 1/756 s apart, so at most 39 leave the access links.
+- `ARRIVALS`, 160 packets moving in one window in the whole network: at most 15 + Poisson(37.5) from the trunks
+  and 39 from the access links; more has probability 1e-19.
+- `SLOTS`, fewer than 512 opportunities to send in an interval: 500 on average with standard deviation 1; 512
+  has probability below 1e-31.
+- `NetworkLayout.most_packets` sent in an interval: the largest feasible total rate plus one packet per flow.
+  Only an infeasible action passes it.
+- 128 s of waiting per packet: at most 7 trunks with 500 services each are 70 s, with standard deviation 1.2 s.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -49,20 +50,23 @@ from inbounds.tasks.network_layout import (
     TRUNK_CAPACITY,
     NetworkLayout,
 )
-from inbounds.tasks.network_order import Returns
 from inbounds.tasks.network_sending import draw_gaps, plan_sending
 from inbounds.tasks.network_window import (
     ACCESS,
     ARRIVALS,
     LINKS,
     QUEUE_SLOTS,
+    RINGS,
     WINDOW,
     Queues,
     Tally,
     advance_window,
+    as_words,
     empty_queues,
     empty_tally,
     next_departure,
+    shift_origin,
+    wrap,
 )
 
 WINDOWS = 20
@@ -71,7 +75,7 @@ HORIZON = 1000
 INTERVALS_SEEN = 10
 FEATURES = ("send rate", "receive rate", "round-trip time", "loss")
 PACKET_RATE_SCALE = 8 * 1500 / 1e7
-"""From packets per second to the unit of the observed rates: 10 megabits per second, at 1500 bytes a packet."""
+"""From packets per second to the unit of the observed rates, 10 Mbit/s, at 1500 bytes a packet."""
 SLOTS = 512
 """The most opportunities to send that one interval can have."""
 
@@ -111,7 +115,6 @@ class _Interval(NamedTuple):
     duration: jax.Array
 
 
-@dataclass(frozen=True)
 class NetworkEnvironment:
     """The Markov decision process of one layout: rates in, throughput, round-trip time and drops out.
 
@@ -119,25 +122,15 @@ class NetworkEnvironment:
     packets acknowledged per second (less one packet) and D their mean round-trip time in seconds.
     """
 
-    layout: NetworkLayout
-
-    @property
-    def observation_size(self) -> int:
-        """Four features of ten intervals."""
-        return INTERVALS_SEEN * len(FEATURES)
-
-    @property
-    def action_size(self) -> int:
-        """One rate per flow."""
-        return self.layout.flows
-
-    @property
-    def horizon(self) -> int:
-        """Steps until truncation."""
-        return HORIZON
+    def __init__(self, layout: NetworkLayout) -> None:
+        """Simulate the network of `layout`."""
+        self.layout = layout
+        self.observation_size = INTERVALS_SEEN * len(FEATURES)
+        self.action_size = layout.flows
+        self.horizon = HORIZON
 
     def reset(self, key: jax.Array) -> tuple[NetworkState, jax.Array]:
-        """Fill an empty network with two short intervals of one packet per flow and forget what they observed."""
+        """Send one packet per flow in each of two short intervals; what they observe is forgotten."""
         layout = self.layout
         senders = layout.senders
         queues = empty_queues()
@@ -151,12 +144,12 @@ class NetworkEnvironment:
             )
             queues, next_slot = interval.queues, interval.next_slot
             overflow = overflow + interval.tally.overflow
-        returns = interval.tally.returns
+        due = slice(senders, 2 * senders)
         state = NetworkState(
             queues=queues,
             next_slot=next_slot,
-            due_count=returns.count[senders:],
-            due_round_trip=returns.round_trip[senders:],
+            due_count=interval.tally.returned[due],
+            due_round_trip=interval.tally.round_trip[due],
             history=jnp.zeros((INTERVALS_SEEN, len(FEATURES))),
             steps=jnp.zeros((), jnp.int32),
             overflow=overflow,
@@ -176,14 +169,15 @@ class NetworkEnvironment:
         interval = self._interval(
             state.queues, state.next_slot, rates, nominal, key, WINDOWS, SLOTS_PER_SECOND
         )
-        tally, duration, senders = interval.tally, interval.duration, layout.senders
-        count = tally.returns.count[:senders] + state.due_count
-        round_trip = tally.returns.round_trip[:senders] + state.due_round_trip
-        round_trip = round_trip / jnp.maximum(count, 1.0)
+        tally, duration = interval.tally, interval.duration
+        now, due = slice(layout.senders), slice(layout.senders, 2 * layout.senders)
+        count = tally.returned[now] + state.due_count
+        round_trip = (tally.round_trip[now] + state.due_round_trip) / jnp.maximum(count, 1.0)
+        drops = tally.drops[: layout.paths]
         throughput = (count - 1.0) / duration
         overflow = state.overflow + tally.overflow
-        reward = self._reward(throughput, round_trip, tally.drops)
-        lost = tally.drops.sum()
+        reward = self._reward(throughput, round_trip, drops)
+        lost = drops.sum()
         features = jnp.stack(
             [
                 PACKET_RATE_SCALE * interval.slots / duration,
@@ -197,15 +191,15 @@ class NetworkEnvironment:
         following = NetworkState(
             queues=interval.queues,
             next_slot=interval.next_slot,
-            due_count=tally.returns.count[senders:],
-            due_round_trip=tally.returns.round_trip[senders:],
+            due_count=tally.returned[due],
+            due_round_trip=tally.round_trip[due],
             history=history,
             steps=steps,
             overflow=overflow,
             throughput=throughput,
             round_trip=round_trip,
-            drops=tally.drops,
-            arrivals=tally.arrivals,
+            drops=drops,
+            arrivals=tally.arrivals[:LINKS],
             duration=duration,
         )
         return CompiledStep(
@@ -219,8 +213,9 @@ class NetworkEnvironment:
     def explain_failure(self, state: NetworkState) -> str:
         """Say in words why a reward is not a number."""
         return (
-            f"{int(state.overflow)} packets did not fit the fixed buffers of the simulator, which are laid out for "
-            f"feasible actions of at most {self.layout.most_packets} packets per interval"
+            "more packets were on their way than the simulator's fixed buffers hold, which are laid out for "
+            f"feasible actions, at most {self.layout.most_packets} packets per interval "
+            f"(buffers passed so far: {int(state.overflow)})"
         )
 
     def _reward(self, throughput: jax.Array, round_trip: jax.Array, drops: jax.Array) -> jax.Array:
@@ -262,32 +257,28 @@ class NetworkEnvironment:
             ) -> tuple[tuple[Queues, Tally], None]:
                 return advance_window(self.layout, *carry, *inputs, nominal, is_exact=is_exact), None
 
-            return jax.lax.scan(window, (queues, empty_tally(self.layout)), (ends, services))[0]
+            return jax.lax.scan(window, (queues, empty_tally()), (ends, services))[0]
 
-        # The rule for full queues is costly and rarely needed: only then is the interval run again with it. What
-        # the second run reads must depend on the loop, or the compiler moves it out and always executes it.
+        # The rule for full queues is costly and rarely needed: only then is the interval run again with it.
+        # What the second run reads must depend on the loop, or the compiler moves it out and always runs it.
         moved, tally = jax.lax.while_loop(
             lambda carry: carry[1].may_drop,
             lambda carry: run(jnp.where(carry[1].may_drop, ends, 0.0), is_exact=True),
             run(ends, is_exact=False),
         )
-        duration = jnp.minimum(next_departure(moved), jnp.min(tally.returns.next_event))
+        duration = jnp.minimum(next_departure(moved), tally.next_event[0])
         ends_with_slot = slot_after <= duration
         duration = jnp.minimum(duration, slot_after)
         length = moved.length.at[ACCESS].add(-(has_packet_after & ~ends_with_slot).astype(jnp.int32))
         slots = slots + ends_with_slot
-        moved = moved._replace(
-            departure=moved.departure - duration, busy_until=moved.busy_until - duration, length=length
-        )
-        tally = tally._replace(
-            returns=_with_last(tally.returns, duration), overflow=tally.overflow + has_overflow + cannot_send
-        )
+        moved = shift_origin(moved._replace(length=length), duration)
+        tally = tally._replace(overflow=tally.overflow + has_overflow + cannot_send)
         return _Interval(moved, times[jnp.minimum(slots, SLOTS)] - duration, tally, slots, duration)
 
     def _send(
         self, queues: Queues, rates: jax.Array, times: jax.Array, slot_after: jax.Array
     ) -> tuple[Queues, jax.Array, jax.Array]:
-        """Put the packets of an interval on the access links, that of the slot after its nominal end included.
+        """Put the packets of an interval on the access links, that of the slot after its end included.
 
         Also return whether a buffer was passed, and whether that last slot sends a packet at all.
         """
@@ -295,29 +286,12 @@ class NetworkEnvironment:
         plan = plan_sending(rates, most)
         sent_at = times[jnp.minimum(plan.slot, SLOTS)]
         is_sent = (jnp.arange(most) < plan.total) & (sent_at <= slot_after)
-        position = queues.head[ACCESS] + queues.length[ACCESS] + plan.order
-        position = position - jnp.where(position >= QUEUE_SLOTS, QUEUE_SLOTS, 0)
-        position = jnp.where(is_sent, position, QUEUE_SLOTS)
+        position = wrap(wrap(queues.head[ACCESS] + queues.length[ACCESS]) + plan.order)
+        place = jnp.where(is_sent, ACCESS * QUEUE_SLOTS + position, RINGS * QUEUE_SLOTS)
+        words = as_words(sent_at + PROPAGATION, plan.flow.astype(jnp.uint32))
         length = queues.length.at[ACCESS].add(is_sent.sum())
         filled = queues._replace(
-            departure=queues.departure.at[ACCESS, position].set(
-                sent_at + PROPAGATION, mode="drop", unique_indices=True
-            ),
-            packet=queues.packet.at[ACCESS, position].set(
-                plan.flow.astype(jnp.uint32), mode="drop", unique_indices=True
-            ),
-            length=length,
+            packets=queues.packets.at[place].set(words, mode="drop", unique_indices=True), length=length
         )
         has_overflow = (plan.total > most) | (length[ACCESS] > QUEUE_SLOTS)
         return filled, has_overflow, jnp.any(is_sent & (sent_at == slot_after))
-
-
-def _with_last(returns: Returns, duration: jax.Array) -> Returns:
-    """Count the acknowledgement that closes an interval, if one does, in that interval."""
-    is_last = returns.first_time <= duration + 1e-6
-    moved = is_last.astype(jnp.float32)
-    trip = jnp.where(is_last, returns.first_round_trip, 0.0)
-    return returns._replace(
-        count=returns.count + jnp.concatenate([moved, -moved]),
-        round_trip=returns.round_trip + jnp.concatenate([trip, -trip]),
-    )

@@ -1,9 +1,9 @@
 """What happens on all links within one window of 0.05 s: who leaves, who arrives, who waits, who is dropped.
 
-Each link owns a ring of packets that already know when they reach their next link, in the order of these times. A
-window takes from every ring the packets whose time has come, lists them in one table of fixed size, finds for each
-the moment its service begins (see `network_simulator` for the mathematics), and appends it to the ring of the link
-that it has reached. Packets without a further trunk are counted as acknowledged instead.
+Each link owns a ring of packets that already know when they reach their next link, in the order of these
+times. A window takes from every ring the packets whose time has come, lists them in one table of fixed size,
+finds for each the moment its service begins (see `network_simulator` for the mathematics), and appends it to
+the ring of the link that it has reached. Packets without a further trunk are counted as acknowledged instead.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.tasks.network_layout import PROPAGATION, QUEUE_LIMIT, RETURN_HOP, TRUNKS, NetworkLayout
+from inbounds.tasks.network_layout import PROPAGATION, RETURN_HOP, TRUNKS, NetworkLayout
 from inbounds.tasks.network_order import (
-    Returns,
-    add_returns,
-    count_groups,
+    Movement,
     earlier_arrivals,
     largest_earlier,
-    per_link,
     started_before,
+    summarise,
 )
 
 WINDOW = PROPAGATION
 LINKS = len(TRUNKS)
 ACCESS = LINKS
-"""The row of the access links among the rings, after the trunks."""
+"""The ring of the access links, after those of the trunks."""
 EXIT = LINKS
 """The destination of a packet that has crossed its last trunk."""
 RINGS = LINKS + 1
+NOWHERE = RINGS
+"""The destination of a packet that was dropped or has left."""
 QUEUE_SLOTS = 576
 LEAVING = 40
 ARRIVALS = 160
@@ -48,10 +48,10 @@ _MOMENTS = 2.0 ** (_LINK_SHIFT - _ENTRY_BITS)
 class Queues(NamedTuple):
     """One ring per trunk and one for all access links, with times in seconds since the interval began."""
 
-    departure: jax.Array
-    """(rings, slots): when the packet reaches its next link, its service having begun 0.05 s before."""
-    packet: jax.Array
-    """(rings, slots): time waited so far in ticks of 2**-20 s, and the flow in the lowest five bits."""
+    packets: jax.Array
+    """(rings x slots, 2) words: when the packet reaches its next link, as the bits of a float32 (its service
+    began 0.05 s before); and how long it has waited so far in ticks of 2**-20 s, above the five bits of its
+    flow. Both in one table, because reading and writing them together halves the cost."""
     head: jax.Array
     """(rings,): the slot of the packet that departs first."""
     length: jax.Array
@@ -63,12 +63,16 @@ class Queues(NamedTuple):
 class Tally(NamedTuple):
     """What an interval counts."""
 
-    returns: Returns
-    """Acknowledgements that return before the nominal end of this interval, and later ones."""
+    returned: jax.Array
+    """(rings,): acknowledgements by sender; then those that return after the nominal end, by sender."""
+    round_trip: jax.Array
+    """(rings,): the sums of their round-trip times in seconds."""
+    next_event: jax.Array
+    """(rings,): when the first acknowledgement makes a hop after the nominal end, repeated."""
     drops: jax.Array
-    """(paths,): dropped packets by path index, whoever sent them, as the published simulator charges them."""
+    """(rings,): dropped packets by path index, whoever sent them, as the published simulator charges them."""
     arrivals: jax.Array
-    """(trunks,): packets that arrived."""
+    """(rings,): packets that arrived at each trunk."""
     overflow: jax.Array
     """How often a buffer was passed."""
     may_drop: jax.Array
@@ -77,30 +81,43 @@ class Tally(NamedTuple):
 
 def empty_queues() -> Queues:
     """Return a network without packets."""
+    never = jax.lax.bitcast_convert_type(jnp.full(RINGS * QUEUE_SLOTS, -jnp.inf, jnp.float32), jnp.uint32)
     return Queues(
-        departure=jnp.full((RINGS, QUEUE_SLOTS), -jnp.inf, jnp.float32),
-        packet=jnp.zeros((RINGS, QUEUE_SLOTS), jnp.uint32),
+        packets=jnp.stack([never, jnp.zeros_like(never)], axis=-1),
         head=jnp.zeros(RINGS, jnp.int32),
         length=jnp.zeros(RINGS, jnp.int32),
         busy_until=jnp.zeros(RINGS, jnp.float32),
     )
 
 
-def empty_tally(layout: NetworkLayout) -> Tally:
+def empty_tally() -> Tally:
     """Return the counts at the beginning of an interval."""
+    zeros = jnp.zeros(RINGS)
     return Tally(
-        returns=Returns(
-            count=jnp.zeros(2 * layout.senders),
-            round_trip=jnp.zeros(2 * layout.senders),
-            first_time=jnp.full(layout.senders, jnp.inf),
-            first_round_trip=jnp.zeros(layout.senders),
-            next_event=jnp.full(layout.senders, jnp.inf),
-        ),
-        drops=jnp.zeros(layout.paths),
-        arrivals=jnp.zeros(LINKS),
+        returned=zeros,
+        round_trip=zeros,
+        next_event=zeros + jnp.inf,
+        drops=zeros,
+        arrivals=zeros,
         overflow=jnp.zeros((), jnp.int32),
         may_drop=jnp.zeros((), bool),
     )
+
+
+def wrap(position: jax.Array) -> jax.Array:
+    """Return the slot of a position that may lie beyond the end of a ring."""
+    return position - jnp.where(position >= QUEUE_SLOTS, QUEUE_SLOTS, 0)
+
+
+def departure_times(words: jax.Array) -> jax.Array:
+    """Return the times that packets' words (.., 2) hold."""
+    times: jax.Array = jax.lax.bitcast_convert_type(words[..., 0], jnp.float32)
+    return times
+
+
+def as_words(times: jax.Array, tags: jax.Array) -> jax.Array:
+    """Return the words (.., 2) of packets from their times and their waits and flows."""
+    return jnp.stack([jax.lax.bitcast_convert_type(times, jnp.uint32), tags], axis=-1)
 
 
 class _Movers(NamedTuple):
@@ -109,7 +126,7 @@ class _Movers(NamedTuple):
     total: jax.Array
     entry: jax.Array
     time: jax.Array
-    packet: jax.Array
+    tag: jax.Array
     flow: jax.Array
     target: jax.Array
 
@@ -133,43 +150,46 @@ def advance_window(
     earlier = earlier_arrivals(order, first, jnp.where(is_moving, services, 0.0), movers.total)
     rank, drops = earlier.count, tally.drops
     if is_exact:
-        is_admitted, rank = _admit(queues, movers, order, first, earlier.count)
+        is_admitted, rank = _admit(layout.queue_limit, queues, movers, order, first, earlier.count)
         path = jnp.where(is_moving & ~is_admitted, movers.flow % layout.paths, -1)
-        drops = drops + count_groups(path, movers.total, layout.paths)
+        drops = drops + jnp.sum(path[:, None] == jnp.arange(RINGS), axis=0)
         is_moving = is_moving & is_admitted
         earlier = earlier_arrivals(order, first, jnp.where(is_moving, services, 0.0), movers.total)
     # Lindley's recursion, solved: see `network_simulator`.
     slack = jnp.maximum(movers.time - earlier.work, look_up(queues.busy_until, movers.target))
     start = earlier.work + largest_earlier(order, first, slack, movers.total, slack)
-    arrived = per_link(jnp.where(is_moving, movers.target, RINGS), start + services, movers.total, RINGS)
+    movement = _acknowledgements(layout, movers, nominal_end)._replace(
+        link=jnp.where(is_moving, movers.target, NOWHERE), served=start + services
+    )
+    summary = summarise(movement, movers.total, RINGS)
     following = _append(queues, movers, is_moving, rank, start)._replace(
-        length=queues.length + arrived.count, busy_until=jnp.maximum(queues.busy_until, arrived.latest)
+        length=queues.length + summary.arrived, busy_until=jnp.maximum(queues.busy_until, summary.served)
     )
     has_overflow = has_overflow | jnp.any(following.length > QUEUE_SLOTS)
+    is_near_limit = jnp.any(following.length[:LINKS] >= layout.queue_limit) & (not is_exact)
     return following, Tally(
-        returns=_acknowledge(layout, movers, tally.returns, nominal_end),
+        returned=tally.returned + summary.returned,
+        round_trip=tally.round_trip + summary.round_trip,
+        next_event=jnp.minimum(tally.next_event, summary.event),
         drops=drops,
-        arrivals=tally.arrivals + arrived.count[:LINKS],
+        arrivals=tally.arrivals + summary.arrived,
         overflow=tally.overflow + has_overflow,
-        may_drop=tally.may_drop | (jnp.any(following.length[:LINKS] >= QUEUE_LIMIT) & (not is_exact)),
+        may_drop=tally.may_drop | is_near_limit,
     )
 
 
 def look_up(table: jax.Array, index: jax.Array) -> jax.Array:
-    """Return table[index] for a table of a few entries, as selections: much faster than a gather on a CPU."""
+    """Return table[index] for a table of a few entries, as selections: faster than a gather on a CPU."""
     start = jnp.broadcast_to(table[0], index.shape)
     return reduce(lambda found, i: jnp.where(index == i, table[i], found), range(1, len(table)), start)
-
-
-def _wrap(position: jax.Array) -> jax.Array:
-    return position - jnp.where(position >= QUEUE_SLOTS, QUEUE_SLOTS, 0)
 
 
 def _nearest(queues: Queues) -> jax.Array:
     """Return (lanes, rings) the departure times of the packets at the head of each ring, then infinity."""
     lane = jnp.arange(LEAVING)[:, None]
-    place = jnp.arange(RINGS) * QUEUE_SLOTS + _wrap(queues.head + lane)
-    return jnp.where(lane < queues.length, queues.departure.reshape(-1)[place], jnp.inf)
+    place = jnp.arange(RINGS) * QUEUE_SLOTS + wrap(queues.head + lane)
+    times = jax.lax.bitcast_convert_type(queues.packets[place, 0], jnp.float32)
+    return jnp.where(lane < queues.length, times, jnp.inf)
 
 
 def _take_leaving(layout: NetworkLayout, queues: Queues, end: jax.Array) -> tuple[Queues, _Movers, jax.Array]:
@@ -186,36 +206,37 @@ def _take_leaving(layout: NetworkLayout, queues: Queues, end: jax.Array) -> tupl
         position = jnp.where(is_of_other, queues.head[other] + entry - before, position)
     total = before + leaving[-1]
     is_there = entry < total
-    place = ring * QUEUE_SLOTS + jnp.where(is_there, _wrap(position), 0)
-    packet = queues.packet.reshape(-1)[place]
-    flow = (packet & (2**FLOW_BITS - 1)).astype(jnp.int32)
+    words = queues.packets[ring * QUEUE_SLOTS + jnp.where(is_there, wrap(position), 0)]
+    tag = words[:, 1]
+    flow = (tag & (2**FLOW_BITS - 1)).astype(jnp.int32)
     target = jnp.asarray(_next_links(layout))[ring * layout.flows + flow]
     movers = _Movers(
         total=jnp.minimum(total, ARRIVALS),
         entry=entry,
-        time=queues.departure.reshape(-1)[place],
-        packet=packet,
+        time=departure_times(words),
+        tag=tag,
         flow=flow,
         target=jnp.where(is_there, target, EXIT),
     )
     has_overflow = (total > ARRIVALS) | jnp.any(leaving >= LEAVING)
-    remaining = queues._replace(head=_wrap(queues.head + leaving), length=queues.length - leaving)
+    remaining = queues._replace(head=wrap(queues.head + leaving), length=queues.length - leaving)
     return remaining, movers, has_overflow
 
 
 def _admit(
-    queues: Queues, movers: _Movers, order: jax.Array, first: jax.Array, rank: jax.Array
+    limit: int, queues: Queues, movers: _Movers, order: jax.Array, first: jax.Array, rank: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return whether each arrival finds room, and how many arrivals before it at its link did.
 
-    By the time of arrival n (from 0) the packets held before the window leave room for c_n more, growing with n.
-    The number admitted so far obeys a_{n+1} = min(a_n + 1, c_n), so a_n = min(n, min_{m < n} (c_m + n - 1 - m)).
+    By the time of arrival n (from 0) the packets held before the window leave room for c_n more, growing with
+    n. The number admitted so far obeys a_{n+1} = min(a_n + 1, c_n), so
+    a_n = min(n, min_{m < n} (c_m + n - 1 - m)). What arrives within the window cannot begin service within it
+    where the queue is nearly full, so c_n counts the packets held before alone.
     """
     begun = started_before(_nearest(queues) - PROPAGATION, movers.target, movers.time)
-    room = (QUEUE_LIMIT - 1) - look_up(queues.length, movers.target) + begun
+    room = (limit - 1) - look_up(queues.length, movers.target) + begun
     ahead = rank.astype(jnp.float32)
-    nothing = jnp.full_like(ahead, -jnp.inf)
-    missing = largest_earlier(order, first, ahead - room, movers.total, nothing)
+    missing = largest_earlier(order, first, ahead - room, movers.total, jnp.full_like(ahead, -jnp.inf))
     admitted = jnp.minimum(ahead, ahead - 1.0 - missing).astype(jnp.int32)
     return admitted < room, admitted
 
@@ -224,37 +245,43 @@ def _append(
     queues: Queues, movers: _Movers, is_moving: jax.Array, rank: jax.Array, start: jax.Array
 ) -> Queues:
     """Write the arrivals behind the packets that their links hold, in the order of arrival."""
-    position = _wrap(look_up(_wrap(queues.head + queues.length), movers.target) + rank)
+    position = wrap(look_up(wrap(queues.head + queues.length), movers.target) + rank)
     place = jnp.where(is_moving, movers.target * QUEUE_SLOTS + position, RINGS * QUEUE_SLOTS)
     waited = jnp.round(jnp.maximum(start - movers.time, 0.0) * TICKS_PER_SECOND).astype(jnp.uint32)
-    packet = movers.packet + (waited << FLOW_BITS)
-
-    def write(ring: jax.Array, values: jax.Array) -> jax.Array:
-        return ring.reshape(-1).at[place].set(values, mode="drop", unique_indices=True).reshape(ring.shape)
-
-    return queues._replace(
-        departure=write(queues.departure, start + PROPAGATION), packet=write(queues.packet, packet)
-    )
+    words = as_words(start + PROPAGATION, movers.tag + (waited << FLOW_BITS))
+    return queues._replace(packets=queues.packets.at[place].set(words, mode="drop", unique_indices=True))
 
 
-def _acknowledge(layout: NetworkLayout, movers: _Movers, so_far: Returns, nominal_end: jax.Array) -> Returns:
-    """Count acknowledgements and add up round-trip times, by interval of return and by sender."""
+def _acknowledgements(layout: NetworkLayout, movers: _Movers, nominal_end: jax.Array) -> Movement:
+    """Return when the packets that leave the network are acknowledged, and after which round-trip time."""
     hops = jnp.asarray([len(route) for route in layout.routes], jnp.float32)[movers.flow]
     turned = movers.time + PROPAGATION
-    returned = turned + RETURN_HOP * hops
-    # What is on its way back makes one event per link; the first event after the nominal end closes the interval.
-    next_event = turned + RETURN_HOP * jnp.ceil(jnp.maximum(nominal_end - turned, 0.0) / RETURN_HOP)
+    is_late = turned + RETURN_HOP * hops >= nominal_end
     is_out = (movers.target == EXIT) & (movers.entry < movers.total)
-    sender = movers.flow // layout.paths + jnp.where(returned < nominal_end, 0, layout.senders)
-    waited = (movers.packet >> FLOW_BITS).astype(jnp.float32) / TICKS_PER_SECOND
-    trip = (PROPAGATION + RETURN_HOP) * hops + waited
-    return add_returns(so_far, jnp.where(is_out, sender, -1), trip, returned, next_event, movers.total)
+    group = movers.flow // layout.paths + jnp.where(is_late, layout.senders, 0)
+    waited = (movers.tag >> FLOW_BITS).astype(jnp.float32) / TICKS_PER_SECOND
+    event = turned + RETURN_HOP * jnp.ceil(jnp.maximum(nominal_end - turned, 0.0) / RETURN_HOP)
+    return Movement(
+        link=movers.target,
+        served=movers.time,
+        group=jnp.where(is_out, group, -1),
+        round_trip=(PROPAGATION + RETURN_HOP) * hops + waited,
+        event=jnp.where(is_out & is_late, event, jnp.inf),
+    )
 
 
 def next_departure(queues: Queues) -> jax.Array:
     """Return when the next packet of any ring reaches its next link."""
-    place = jnp.arange(RINGS) * QUEUE_SLOTS + queues.head
-    return jnp.min(jnp.where(queues.length > 0, queues.departure.reshape(-1)[place], jnp.inf))
+    words = queues.packets[jnp.arange(RINGS) * QUEUE_SLOTS + queues.head]
+    return jnp.min(jnp.where(queues.length > 0, departure_times(words), jnp.inf))
+
+
+def shift_origin(queues: Queues, seconds: jax.Array) -> Queues:
+    """Count all times from `seconds` later on."""
+    return queues._replace(
+        packets=as_words(departure_times(queues.packets) - seconds, queues.packets[:, 1]),
+        busy_until=queues.busy_until - seconds,
+    )
 
 
 def _next_links(layout: NetworkLayout) -> NDArray[np.int32]:
