@@ -1,0 +1,94 @@
+"""The nearest point of a polytope on the host, one action after another, by the active-set solver daqp."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+PRIMAL_TOLERANCE = 1e-10
+"""How far a row of unit length may be missed; daqp's own 1e-6 would leave more than the margin."""
+
+
+class Answers(NamedTuple):
+    """Points, and which of them the solver vouches for."""
+
+    points: FloatArray
+    is_solved: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+_memory = threading.local()
+
+
+@functools.cache
+def is_available() -> bool:
+    """Tell whether daqp is installed; the deployed policy works without it, only more slowly."""
+    try:
+        import daqp  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def nearest_points(
+    matrix: FloatArray, limits: FloatArray, low: FloatArray, high: FloatArray, actions: FloatArray
+) -> Answers:
+    """Return the nearest points of {A x <= b, low <= x <= high} to a list of actions, shape (n, d).
+
+    `matrix` is one matrix or one for each action; `limits`, `low` and `high` have a first axis of length 1
+    where they are the same for all. Every problem starts cold, so that an answer does not depend on which
+    actions were asked before.
+    """
+    count, dimension = actions.shape
+    lengths = np.sqrt(np.sum(matrix * matrix, axis=-1))
+    # A row without coefficients says nothing about the action; whether its bound holds is judged elsewhere.
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    limits = np.where(np.any(matrix != 0, axis=-1), limits / lengths, np.inf)
+    rows = np.ascontiguousarray(matrix / lengths[..., None])
+    upper = _joined(high, limits)
+    lower = _joined(low, np.full_like(limits[:1], -np.inf))
+    is_varied = rows.ndim == 3 or len(upper) > 1 or len(lower) > 1
+    pull = -np.ascontiguousarray(actions)
+    cold = np.zeros(upper.shape[-1], dtype=np.int32)
+    first = rows[0] if rows.ndim == 3 else rows
+    model = _model(first, upper[0], lower[0], pull[0], cold)
+    points = np.empty((count, dimension))
+    is_solved = np.empty(count, dtype=np.bool_)
+    update, solve = model.update, model.solve
+    for index in range(count):
+        if is_varied:
+            changed = rows[index] if rows.ndim == 3 else None
+            update(None, pull[index], changed, upper[index % len(upper)], lower[index % len(lower)], cold)
+        else:
+            update(None, pull[index], None, None, None, cold)
+        answer = solve()
+        points[index] = answer[0]
+        is_solved[index] = answer[2] > 0
+    return Answers(points, is_solved)
+
+
+def _model(matrix: FloatArray, upper: FloatArray, lower: FloatArray, pull: FloatArray, cold: Any) -> Any:
+    """Return a solver that holds this problem, in memory that each thread keeps for problems of one shape."""
+    import daqp
+
+    shape = matrix.shape
+    workspaces = _memory.__dict__.setdefault("models", {})
+    model = workspaces.get(shape)
+    if model is not None and model.update(None, pull, matrix, upper, lower, cold) >= 0:
+        return model
+    model = daqp.Model()
+    model.setup(np.eye(shape[1]), pull, matrix, upper, lower, cold)
+    model.settings = {"primal_tol": PRIMAL_TOLERANCE}
+    workspaces[shape] = model
+    return model
+
+
+def _joined(sides: FloatArray, rows: FloatArray) -> FloatArray:
+    """Put the limits of entries before those of rows, as daqp wants them."""
+    count = max(len(sides), len(rows))
+    parts = [np.broadcast_to(part, (count, part.shape[-1])) for part in (sides, rows)]
+    return np.ascontiguousarray(np.concatenate(parts, axis=-1))

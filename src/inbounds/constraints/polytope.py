@@ -1,0 +1,193 @@
+"""Polytopes: several linear limits at once, as for the capacities of the links of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inbounds.constraints.arrays import Array, convert, is_traced, least
+from inbounds.constraints.box import Bounds, spread
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.linear_program import conflict, farthest_point
+from inbounds.constraints.linear_rows import LinearRows, interior_in_rows, nearest_in_rows, rounding_of_sum
+from inbounds.constraints.parameters import entry, parameter, show
+from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import RELATIVE_MARGIN, Parameter, Situation, read_situation
+from inbounds.errors import ConstraintError, EmptySetError
+
+MOST_TERMS = 8
+"""Rows with more coefficients than this are named by their number alone."""
+
+
+class Polytope(Constraint):
+    """Actions with `A a <= b`, that is `sum_j A_ij a_j <= b_i` for every row i.
+
+    `A` has one row per limit and one column per entry of the action; `A` and `b` are constant or read from
+    the observation, as in `Polytope(obs[0:12].reshape(3, 4), obs[12:15])`. The margin of a row is
+    1e-6 |b_i|, or what rounding can do to a sum of terms as large as |A_ij a_j| where that is more.
+
+    There is no closed form. On the host each projection is a small quadratic program for daqp; elsewhere, and
+    where daqp is not installed, a fixed number of interior-point steps solves all of a batch together.
+    """
+
+    def __init__(self, A: Parameter, b: Parameter) -> None:
+        """Store the rows, check that they fit together and, where they are constant, that a point exists."""
+        self.matrix = parameter("Polytope", "A", A, 2)
+        self.bound = parameter("Polytope", "b", b, 1)
+        shape = self.matrix.shape
+        if shape is None or len(shape) != 2:
+            raise ConstraintError(
+                f"Polytope: A={self.matrix} reads no matrix. Say how many rows and columns it has, "
+                f"as in obs[0:12].reshape(3, 4)."
+            )
+        self._rows, self._size = int(shape[0]), int(shape[1])
+        is_read = isinstance(self.bound, Reference)
+        entries = self.bound.size() if is_read else len(self.bound) if self.bound.ndim else None
+        if entries is not None and entries != self._rows:
+            raise ConstraintError(
+                f"Polytope: A has {self._rows} rows but b has {entries} entries. Give b one entry per row."
+            )
+        self._centres: dict[tuple[bytes, bytes, float], Any] = {}
+        if self.is_constant():
+            self.interior_point()
+
+    def rows(self, at: Situation) -> LinearRows:
+        """Return the rows in a situation, for computing with them or for stacking them with others."""
+        return LinearRows(
+            at.value(self.matrix, axes=2),
+            at.value(self.bound),
+            at.magnitude(self.matrix, axes=2),
+            at.magnitude(self.bound),
+            rounding_of_sum(at, self._size, is_read=isinstance(self.matrix, Reference)),
+        )
+
+    def excess(self, at: Situation, action: Array) -> Array:
+        """Return A a - b."""
+        return self.rows(at).excess(at, action)
+
+    def tightened_excess(self, at: Situation, action: Array) -> Array:
+        """Return A a - b plus the margin of every row."""
+        rows = self.rows(at)
+        return rows.excess(at, action) + rows.margin(at, action, at.margins)
+
+    def nearest(self, at: Situation, action: Array) -> Array:
+        """Return the projection on the rows alone."""
+        return self.nearest_in_box(at, action, unbounded(at))
+
+    def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
+        """Return the projection on the rows and a box together; bounds may be infinite."""
+        return nearest_in_rows(at, self.rows(at), action, bounds)
+
+    def interior(self, at: Situation, dimension: int) -> Array:
+        """Return the centre of a largest ball inside."""
+        return self.interior_in_box(at, dimension, unbounded(at))
+
+    def interior_in_box(self, at: Situation, dimension: int, bounds: Bounds) -> Array:
+        """Return the centre of a largest ball inside the rows and a box; found once where all is constant.
+
+        On the host an empty set is refused here, with the rows and limits that exclude one another.
+        """
+        box = spread(at.xp, bounds, dimension)
+        is_known = not (is_traced(box.low) or is_traced(box.high))
+        if not (is_known and box.low.ndim == 1 and self.is_constant()):
+            return self._deepest(at, dimension, box)
+        low, high = (np.asarray(side, dtype=np.float64) for side in box)
+        key = (low.tobytes(), high.tobytes(), at.margins)
+        if key not in self._centres:
+            host = read_situation(low, None, None)._replace(margins=at.margins)
+            self._centres[key] = self._deepest(host, dimension, Bounds(low, high))
+        return convert(self._centres[key], at.xp, at.dtype, at.device)
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Return the smallest ratio of room to speed over the rows, their margins included."""
+        return least(at.xp, self.rows(at).reach(at, point, direction))
+
+    def linear_maximiser(
+        self, observation: Any, gradient: Any, *, previous_action: Any = None, bounds: Bounds | None = None
+    ) -> Array:
+        """Return a point of the set, and of a box where one is given, that is farthest along each gradient.
+
+        This is the step of Frank-Wolfe methods: one linear program per gradient, solved on the host.
+        """
+        at, direction, _ = self.situation(observation, np.asarray(gradient), previous_action)
+        rows = self.rows(at)
+        limits = rows.bound - 2.0 * rows.margin(at, direction * 0.0, 1.0)
+        box = spread(np, unbounded(at) if bounds is None else bounds, self._size)
+        parts = (rows.matrix, limits, *box, direction)
+        own_axes = (2, 1, 1, 1, 1)
+        lead = np.broadcast_shapes(
+            *(p.shape[: p.ndim - axes] for p, axes in zip(parts, own_axes, strict=True))
+        )
+        problems = [
+            np.broadcast_to(part, (*lead, *part.shape[part.ndim - axes :]))
+            for part, axes in zip(parts, own_axes, strict=True)
+        ]
+        points = np.empty((*lead, self._size))
+        for place in np.ndindex(*lead):
+            points[place] = farthest_point(*(part[place] for part in problems))
+        return points
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Write out every row, or name it by its number where its numbers are read or too many."""
+        return [self._row_name(index) for index in range(self._rows)]
+
+    def formula(self) -> str:
+        """Write the rows together."""
+        return f"A a <= {show(self.bound)} ({self._rows} rows)"
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the matrix and the bounds."""
+        return {"A": self.matrix, "b": self.bound}
+
+    def size(self) -> int | None:
+        """Return the number of columns."""
+        return self._size
+
+    def _deepest(self, at: Situation, dimension: int, box: Bounds) -> Array:
+        rows = self.rows(at)
+        point = interior_in_rows(at, rows, dimension, box)
+        if at.xp is np:
+            is_missed = np.any(rows.excess(at, point) + rows.margin(at, point, at.margins) > 0, axis=-1)
+            if np.any(is_missed):
+                self._refuse(at, rows, box, np.unravel_index(int(np.argmax(is_missed)), is_missed.shape))
+        return point
+
+    def _refuse(self, at: Situation, rows: LinearRows, box: Bounds, place: tuple[Any, ...]) -> None:
+        """Raise the error of an empty set, with a proof that it is one; return where there is no proof."""
+        lead = np.broadcast_shapes(rows.matrix.shape[:-2], rows.bound.shape[:-1], box.low.shape[:-1])
+
+        def here(array: Array, axes: int) -> Any:
+            return np.broadcast_to(array, (*lead, *array.shape[array.ndim - axes :]))[place]
+
+        matrix, bound, scale = here(rows.matrix, 2), here(rows.bound, 1), here(rows.bound_scale, 1)
+        low, high = here(box.low, 1), here(box.high, 1)
+        tightened = conflict(matrix, bound - at.margins * RELATIVE_MARGIN * scale, low, high)
+        if tightened.missing <= 0:
+            return
+        names = [self._row_name(index) for index in tightened.rows]
+        names += [f"a[{j}] >= {low[j]:g}" for j in tightened.lower_limits]
+        names += [f"a[{j}] <= {high[j]:g}" for j in tightened.upper_limits]
+        plain = conflict(matrix, bound, low, high)
+        reason = (
+            f"they miss one another by {2.0 * plain.missing:.3g}"
+            if plain.missing > 0
+            else f"the set is only {-2.0 * plain.missing:.3g} wide, and the margin of `contains` takes that away"
+        )
+        raise EmptySetError(
+            f"no action satisfies {self.formula()}: {reason}. Conflicting rows: {'; '.join(names)}. "
+            f"Widen one of them."
+        )
+
+    def _row_name(self, index: int) -> str:
+        right = entry(self.bound, index)
+        if isinstance(self.matrix, Reference) or np.count_nonzero(self.matrix[index]) > MOST_TERMS:
+            return f"row {index} of A a <= {right}"
+        terms = "".join(_term(float(factor), j) for j, factor in enumerate(self.matrix[index]) if factor != 0)
+        return f"row {index}: {terms.removeprefix(' + ').strip() or '0'} <= {right}"
+
+
+def _term(factor: float, index: int) -> str:
+    size = "" if abs(factor) == 1.0 else f"{abs(factor):g} "
+    return f" {'-' if factor < 0 else '+'} {size}a[{index}]"

@@ -1,0 +1,344 @@
+"""Points of polytopes by a fixed number of interior-point steps, compiled, batched and in any array library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inbounds.constraints.arrays import Array, clip, largest, least, total
+from inbounds.constraints.box import Bounds, box_centre, spread
+
+Limits = Callable[[Array], Array]
+"""The right-hand sides b of A x <= b for points near x; margins make them depend on how large x is."""
+
+FIRST_SLACK = 0.3
+TO_THE_WALL = 0.99
+PROXIMITY = 0.01
+PROXIMAL_ROUNDS = 3
+
+
+class Accuracy(NamedTuple):
+    """How many steps are taken and where rounding makes further ones useless."""
+
+    steps: int
+    regularisation: float
+    least_product: float
+
+
+# In float32 the normal matrix keeps about six digits; the dual regularisation stays just above what is lost.
+SINGLE = Accuracy(steps=18, regularisation=1e-6, least_product=1e-12)
+DOUBLE = Accuracy(steps=26, regularisation=1e-11, least_product=1e-19)
+
+
+class Program(NamedTuple):
+    """Minimise curvature/2 |x|^2 - pull . x over A x <= b and a box, in units in which x is about 1.
+
+    `room` holds b - A x, high - x and x - low at x = 0, in this order; `is_row` tells which of them exist.
+    """
+
+    matrix: Array
+    room: Array
+    is_row: Array
+    pull: Array
+    curvature: Array
+
+
+class Iterate(NamedTuple):
+    """A point, the slack of every row, and its multiplier; both stay positive."""
+
+    point: Array
+    slack: Array
+    multiplier: Array
+
+
+def nearest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, action: Array) -> Array:
+    """Return the point of {A x <= b, low <= x <= high} that is nearest to an action.
+
+    Mehrotra's predictor and corrector solve the optimality conditions in a number of steps that hardly
+    depends on the problem, so that it can be fixed: nothing branches on data, and all actions of a batch
+    share the same few kernels. Steps are taken without gradients; the last one, which only removes what is
+    left of the residuals, is differentiable, and its derivative is the derivative of the projection.
+    """
+    accuracy = SINGLE if action.dtype == xp.float32 else DOUBLE
+    frozen_action, frozen_matrix = _constant(xp, action), _constant(xp, matrix)
+    frozen_bounds = Bounds(_constant(xp, bounds.low), _constant(xp, bounds.high))
+    origin = clip(xp, frozen_action, *frozen_bounds)
+    lengths = xp.sqrt(total(xp, frozen_matrix * frozen_matrix))
+    is_row = lengths > 0
+    lengths = xp.where(is_row, lengths, 1.0)
+    unit_matrix = frozen_matrix / lengths[..., None]
+    room, is_present = _room(
+        xp, unit_matrix, _constant(xp, limits(origin)) / lengths, is_row, frozen_bounds, origin
+    )
+    away = frozen_action - origin
+    distance = xp.sqrt(total(xp, away * away))[..., None]
+    # The largest violation is the natural unit: it bounds the distance to the set from below.
+    worst = xp.maximum(largest(xp, xp.where(is_present, -room, 0.0))[..., None], 0.01 * distance)
+    scale = xp.maximum(worst, 1e-12 * (1.0 + largest(xp, xp.abs(origin))[..., None]))
+    curvature = 1.0 / xp.maximum(distance / scale, 1.0)
+    program = Program(
+        unit_matrix, xp.where(is_present, room / scale, 1.0), is_present, curvature * away / scale, curvature
+    )
+
+    def with_margins(program: Program, point: Array) -> Program:
+        rows = _constant(xp, limits(origin + scale * point)) / lengths - _times(xp, unit_matrix, origin)
+        return _with_rows(xp, program, rows / scale)
+
+    iterate = solve(xp, program, accuracy, with_margins)
+    found = origin + scale * iterate.point
+    live_matrix = matrix / lengths[..., None]
+    room, _ = _room(xp, live_matrix, limits(found) / lengths, is_row, bounds, origin)
+    live = Program(
+        live_matrix,
+        xp.where(is_present, room / scale, 1.0),
+        is_present,
+        curvature * (action - origin) / scale,
+        curvature,
+    )
+    return clip(xp, origin + scale * _corrected(xp, live, iterate, accuracy), *bounds)
+
+
+def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimension: int) -> Array:
+    """Return the centre of a largest ball in {A x <= b} and a box, or else the point that misses least.
+
+    The linear program max r subject to A_i x + |A_i| r <= b_i is solved by a few proximal steps, each a
+    quadratic program around the last solution. Boxes are rows here, since the ball must fit into them too.
+    """
+    box = spread(xp, bounds, dimension)
+    point = box_centre(xp, box)
+    dtype = point.dtype
+    accuracy = SINGLE if dtype == xp.float32 else DOUBLE
+    matrix, lengths = _constant(xp, matrix), xp.sqrt(total(xp, matrix * matrix))
+    is_row = lengths > 0
+    lengths = xp.where(is_row, lengths, 1.0)
+    identity = xp.eye(dimension, dtype=dtype)
+    rows = matrix / lengths[..., None]
+    lead = rows.shape[:-2]
+    limits_of_entries = xp.concat([identity, -identity], axis=0)
+    limits_of_entries = xp.broadcast_to(limits_of_entries, (*lead, 2 * dimension, dimension))
+    stacked = xp.concat([rows, limits_of_entries], axis=-2)
+    stacked = xp.concat([stacked, xp.ones_like(stacked[..., :1])], axis=-1)
+    only_depth = xp.asarray(np.eye(dimension + 1)[-1], dtype=dtype)
+
+    def room_at(point: Array) -> tuple[Array, Array]:
+        limit = _constant(xp, limits(point)) / lengths
+        return _room(xp, rows, limit, is_row, box, point)
+
+    room, is_present = room_at(point)
+    sides = room[..., -2 * dimension :]
+    half_width = largest(xp, xp.where(is_present[..., -2 * dimension :], sides, 0.0))
+    worst = largest(xp, xp.where(is_present, -room, 0.0))
+    depth = least(xp, xp.where(is_present, room, float("inf")))
+    depth = xp.where(xp.isfinite(depth), depth, 1.0)
+    # The unit is the box, or what is missing at its centre; no larger ball is asked for, as none may exist.
+    scale = xp.maximum(xp.maximum(half_width, worst), depth)[..., None]
+    scale = xp.where(scale > 0, scale, 1.0)
+    curvature = xp.full_like(scale, PROXIMITY)
+    has_roof = xp.broadcast_to(only_depth > 0, (*is_present.shape[:-1], dimension + 1))
+    exists = xp.concat([is_present, has_roof, xp.zeros_like(has_roof)], axis=-1)
+
+    def one_round(point: Array) -> Array:
+        room, _ = room_at(point)
+        roof = xp.ones_like(only_depth) + xp.zeros_like(room[..., :1])
+        room = xp.concat([room / scale, roof, xp.ones_like(roof)], axis=-1)
+        pull = only_depth + xp.zeros_like(room[..., :1])
+        program = Program(stacked, xp.where(exists, room, 1.0), exists, pull, curvature)
+        found = solve(xp, program, accuracy).point[..., :dimension]
+        return clip(xp, point + scale * found, *box)
+
+    return _repeated(xp, PROXIMAL_ROUNDS, one_round, point + xp.zeros_like(scale))
+
+
+def solve(
+    xp: Any,
+    program: Program,
+    accuracy: Accuracy,
+    renewed: Callable[[Program, Array], Program] | None = None,
+) -> Iterate:
+    """Solve a program from x = 0; `renewed` may adapt the room of rows to the current point."""
+    slack = xp.maximum(program.room, FIRST_SLACK)
+    multiplier = xp.where(program.is_row, xp.minimum(1.0 / slack, 1.0), 0.0)
+    start = Iterate(
+        program.pull * 0.0 + slack[..., :1] * 0.0, slack + program.pull[..., :1] * 0.0, multiplier
+    )
+    start = start._replace(multiplier=multiplier + start.slack * 0.0)
+
+    def one_step(iterate: Iterate) -> Iterate:
+        current = program if renewed is None else renewed(program, iterate.point)
+        return _step(xp, current, iterate, accuracy)
+
+    found: Iterate = _repeated(xp, accuracy.steps, one_step, start)
+    return found
+
+
+def _step(xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy) -> Iterate:
+    _, slack, multiplier = iterate
+    residuals = _residuals(xp, program, iterate)
+    newton = _newton(xp, program, iterate, accuracy)
+    count = total(xp, xp.where(program.is_row, xp.ones_like(slack), 0.0))[..., None]
+    product = multiplier * slack
+    mean = xp.maximum(total(xp, product)[..., None] / count, accuracy.least_product)
+    move = newton(residuals, product)
+    length = _longest(xp, iterate, move, 1.0)
+    ahead = (multiplier + length * move.multiplier) * (slack + length * move.slack)
+    centring = (total(xp, ahead)[..., None] / count / mean) ** 3
+    target = xp.maximum(centring * mean, accuracy.least_product)
+    # A second-order correction at its full length makes short steps shorter still, and then cycles.
+    bend = length * length * move.slack * move.multiplier
+    move = newton(residuals, xp.where(program.is_row, product + bend - target, 0.0))
+    length = _longest(xp, iterate, move, TO_THE_WALL)
+    tiny = accuracy.least_product
+    return Iterate(
+        iterate.point + length * move.point,
+        xp.maximum(slack + length * move.slack, tiny),
+        xp.where(program.is_row, xp.maximum(multiplier + length * move.multiplier, tiny), 0.0),
+    )
+
+
+def _corrected(xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy) -> Array:
+    """Return the point after a step that keeps the products of slacks and multipliers."""
+    frozen = program._replace(matrix=_constant(xp, program.matrix))
+    newton = _newton(xp, frozen, iterate, accuracy)
+    return iterate.point + newton(_residuals(xp, program, iterate), xp.zeros_like(iterate.slack)).point
+
+
+def _residuals(xp: Any, program: Program, iterate: Iterate) -> tuple[Array, Array]:
+    """Return how far the point misses stationarity and the slacks miss the rows."""
+    forces = _transposed_times(xp, program.matrix, iterate.multiplier)
+    stationarity = program.curvature * iterate.point - program.pull + forces
+    gap = _all_rows(xp, program.matrix, iterate.point) + iterate.slack - program.room
+    return stationarity, xp.where(program.is_row, gap, 0.0)
+
+
+def _newton(
+    xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy
+) -> Callable[[tuple[Array, Array], Array], Iterate]:
+    """Factor the normal matrix of an iterate; the answer solves for residuals and products to be removed."""
+    matrix, slack, multiplier = program.matrix, iterate.slack, iterate.multiplier
+    rows, dimension = matrix.shape[-2], matrix.shape[-1]
+    softness = accuracy.regularisation / program.curvature
+    stiffness = slack + softness * multiplier
+    weights = multiplier / stiffness
+    diagonal = program.curvature + weights[..., rows : rows + dimension] + weights[..., rows + dimension :]
+    identity = xp.eye(dimension, dtype=slack.dtype)
+    normal = _gram(xp, matrix, weights[..., :rows]) + diagonal[..., None] * identity
+    solve_normal = _solver(xp, normal)
+
+    def newton(residuals: tuple[Array, Array], product: Array) -> Iterate:
+        stationarity, gap = residuals
+        forces = _transposed_times(xp, matrix, (multiplier * gap - product) / stiffness)
+        point = solve_normal(-stationarity - forces)
+        passed = gap + xp.where(program.is_row, _all_rows(xp, matrix, point), 0.0)
+        change = (multiplier * passed - product) / stiffness
+        return Iterate(point, softness * change - passed, change)
+
+    return newton
+
+
+def _longest(xp: Any, iterate: Iterate, move: Iterate, share: float) -> Array:
+    """Return the part of a move, at most all of it, that keeps slacks and multipliers positive."""
+    lengths = []
+    for value, change in ((iterate.slack, move.slack), (iterate.multiplier, move.multiplier)):
+        is_falling = change < 0
+        ratio = xp.where(is_falling, -value / xp.where(is_falling, change, 1.0), 2.0)
+        lengths.append(least(xp, ratio))
+    return xp.minimum(share * xp.minimum(lengths[0], lengths[1]), 1.0)[..., None]
+
+
+def _room(
+    xp: Any, matrix: Array, limit: Array, is_row: Array, bounds: Bounds, point: Array
+) -> tuple[Array, Array]:
+    """Return how far a point is from every row and side of the box, and which of these exist."""
+    parts = [limit - _times(xp, matrix, point), bounds.high - point, point - bounds.low]
+    lead = np.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    room = xp.concat([xp.broadcast_to(part, (*lead, part.shape[-1])) for part in parts], axis=-1)
+    rows = xp.broadcast_to(is_row, (*lead, is_row.shape[-1]))
+    is_present = xp.concat([rows, xp.isfinite(room[..., is_row.shape[-1] :])], axis=-1)
+    return xp.where(is_present, room, 1.0), is_present
+
+
+def _with_rows(xp: Any, program: Program, rows: Array) -> Program:
+    count = program.matrix.shape[-2]
+    kept = program.room[..., count:]
+    rows = xp.broadcast_to(rows, (*kept.shape[:-1], count))
+    room = xp.concat([rows, kept], axis=-1)
+    return program._replace(room=xp.where(program.is_row, room, 1.0))
+
+
+def _all_rows(xp: Any, matrix: Array, point: Array) -> Array:
+    parts = [_times(xp, matrix, point), point, -point]
+    lead = parts[0].shape[:-1]
+    return xp.concat([xp.broadcast_to(part, (*lead, part.shape[-1])) for part in parts], axis=-1)
+
+
+def _transposed_times(xp: Any, matrix: Array, values: Array) -> Array:
+    rows, dimension = matrix.shape[-2], matrix.shape[-1]
+    upper, lower = values[..., rows : rows + dimension], values[..., rows + dimension :]
+    return _vector_product(xp, values[..., :rows], matrix) + upper - lower
+
+
+def _times(xp: Any, matrix: Array, point: Array) -> Array:
+    return _vector_product(xp, point, xp.matrix_transpose(matrix))
+
+
+def _vector_product(xp: Any, vectors: Array, matrix: Array) -> Array:
+    """Return row vectors times a matrix; one matrix for all of them makes this a single product."""
+    if matrix.ndim == 2:
+        return _product(xp, vectors, matrix)
+    return _product(xp, vectors[..., None, :], matrix)[..., 0, :]
+
+
+def _gram(xp: Any, matrix: Array, weights: Array) -> Array:
+    """Return A^T diag(w) A; for one matrix and many weights this is a single matrix product."""
+    rows, dimension = matrix.shape[-2], matrix.shape[-1]
+    if matrix.ndim > 2 or weights.ndim == 1:
+        return _product(xp, xp.matrix_transpose(matrix * weights[..., None]), matrix)
+    squares = xp.reshape(matrix[:, :, None] * matrix[:, None, :], (rows, dimension * dimension))
+    return xp.reshape(_product(xp, weights, squares), (*weights.shape[:-1], dimension, dimension))
+
+
+def _product(xp: Any, left: Array, right: Array) -> Array:
+    if _is_jax_namespace(xp):
+        # The default of an accelerator may round float32 factors to ten bits.
+        return xp.matmul(left, right, precision="highest")
+    return xp.matmul(left, right)
+
+
+def _solver(xp: Any, normal: Array) -> Callable[[Array], Array]:
+    if not _is_jax_namespace(xp):
+        return lambda right: xp.linalg.solve(normal, right[..., None])[..., 0]
+    import jax
+
+    factor = xp.linalg.cholesky(normal)
+    triangular = jax.lax.linalg.triangular_solve
+
+    def solve_normal(right: Array) -> Array:
+        half = triangular(factor, right[..., None], left_side=True, lower=True)
+        return triangular(factor, half, left_side=True, lower=True, transpose_a=True)[..., 0]
+
+    return solve_normal
+
+
+def _repeated(xp: Any, count: int, function: Callable[[Any], Any], start: Any) -> Any:
+    if _is_jax_namespace(xp):
+        import jax
+
+        return jax.lax.fori_loop(0, count, lambda _, state: function(state), start)
+    for _ in range(count):
+        start = function(start)
+    return start
+
+
+def _constant(xp: Any, array: Array) -> Array:
+    """Return an array through which no gradient flows."""
+    if _is_jax_namespace(xp):
+        import jax
+
+        return jax.lax.stop_gradient(array)
+    return array.detach() if hasattr(array, "detach") else array
+
+
+def _is_jax_namespace(xp: Any) -> bool:
+    return bool(xp.__name__.startswith("jax"))
