@@ -86,7 +86,7 @@ def test_with_negative_rewards_being_rejected_for_ever_can_beat_every_feasible_p
     ("acceptance", "penalty"), list(itertools.product([0.01, 0.3, 0.9, 1.0], [0.05, 0.2]))
 )
 def test_the_value_of_a_state_follows_from_its_acceptance_rate(acceptance, penalty):
-    """V = (p Q_acc + (1 - p) [0, -K]) / (1 - gamma (1 - p)), per objective, for a policy accepted with probability p."""
+    """V = (p Q_acc + (1 - p) [0, -K]) / (1 - gamma (1 - p)), per objective."""
     accepted = np.array([3.7, -0.4])
     expected = (acceptance * accepted + (1 - acceptance) * np.array([0.0, -penalty])) / (
         1 - GAMMA * (1 - acceptance)
@@ -99,4 +99,5 @@ def test_the_value_of_a_state_follows_from_its_acceptance_rate(acceptance, penal
 
 def test_rare_acceptance_halves_the_reward_objective():
     """At p = 0.01 and gamma = 0.99 the damping p / (1 - gamma (1 - p)) is one half."""
-    assert 0.01 / (1 - 0.99 * 0.99) == pytest.approx(0.5, abs=0.01)
+    damping = 0.01 / (1 - 0.99 * 0.99)
+    assert damping == pytest.approx(0.5, abs=0.01)

@@ -27,9 +27,17 @@ class Spec(NamedTuple):
     constraint: Constraint
 
     @classmethod
-    def of(cls, observation_size: int, low: NDArray[np.float32], high: NDArray[np.float32], constraint: Constraint) -> Spec:
+    def of(
+        cls,
+        observation_size: int,
+        low: NDArray[np.float32],
+        high: NDArray[np.float32],
+        constraint: Constraint,
+    ) -> Spec:
         """Build a spec from the bounds of the action box."""
-        return cls(observation_size, ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32)), constraint)
+        return cls(
+            observation_size, ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32)), constraint
+        )
 
 
 class Outcome(NamedTuple):
@@ -77,11 +85,15 @@ class Learner(Protocol):
         """Draw what an environment keeps for one episode (ARAM: its preference), with a last axis of any size."""
         ...
 
-    def act(self, state: Any, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool) -> Draw:
+    def act(
+        self, state: Any, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool
+    ) -> Draw:
         """Choose actions for (seeds, environments, observation size); `warm` asks for the first random steps."""
         ...
 
-    def remember(self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome) -> Mapping[str, Memory]:
+    def remember(
+        self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
+    ) -> Mapping[str, Memory]:
         """Return what one step of all environments of a seed adds to each ring."""
         ...
 
@@ -105,12 +117,20 @@ class Learner(Protocol):
         """Return the arrays that acting needs after training: what `ib.load` and a deployed policy read."""
         ...
 
-    def deterministic(self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
+    def deterministic(
+        self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array
+    ) -> jax.Array:
         """Return the raw, unprojected action that a deployed policy is centred on."""
         ...
 
     def samples(
-        self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array, key: jax.Array, count: int
+        self,
+        state: Any,
+        spec: Spec,
+        observation: jax.Array,
+        preference: jax.Array,
+        key: jax.Array,
+        count: int,
     ) -> jax.Array:
         """Draw raw, unprojected actions: (..., count, action size)."""
         ...
@@ -135,7 +155,7 @@ def with_presets(presets: Mapping[str, Mapping[str, Any]]) -> Callable[[LearnerC
             plain(self, preset=preset, **{**presets[preset], **values})
 
         learner.__init__ = chosen  # type: ignore[misc]
-        learner.presets = dict(presets)
+        setattr(learner, "presets", dict(presets))  # noqa: B010  # a class variable that no type names yet
         return learner
 
     return decorate

@@ -72,11 +72,11 @@ def fill(template: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "") ->
             f"'{prefix}' is {found.dtype}{list(found.shape)} in the checkpoint, but {wanted[1]}{list(wanted[0])} is "
             f"expected. It belongs to another learner, task or configuration."
         )
-    return jax.random.wrap_key_data(found) if is_key else found
+    return jax.random.wrap_key_data(jax.numpy.asarray(found)) if is_key else found
 
 
 def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return hasattr(leaf, "dtype") and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf: Any) -> Any:

@@ -79,7 +79,8 @@ class Evaluator:
         if self.task.compiled is not None:
             keys = jnp.stack([jnp.stack([jax.random.key(value) for value in row]) for row in episode_seeds])
             played = jax.tree.map(np.asarray, self._play(states, weights, keys))
-            rollout = Rollout(*played[:4], _alive(played[4]))
+            observation, action, is_feasible, reward, ended = played
+            rollout = Rollout(observation, action, is_feasible, reward, _alive(ended))
         else:
             rollout = self._play_host(states, weights, episode_seeds)
         return self._summarise(states, weights, rollout, salt)
@@ -180,8 +181,8 @@ class Evaluator:
 
 def _alive(ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which steps belong to the first episode: all up to and including the one that ends it."""
-    before = np.cumsum(ended, axis=0) - ended
-    return before == 0
+    is_first: NDArray[np.bool_] = np.cumsum(ended, axis=0) - ended == 0
+    return is_first
 
 
 def float64() -> contextlib.AbstractContextManager[Any]:

@@ -63,7 +63,8 @@ class HostCollector:
 
     def run(self, state: TrainingState, turns: int) -> tuple[TrainingState, Metrics, Episodes]:
         """Take `turns` steps in every environment and the updates that belong to them."""
-        episodes, metrics = Episodes([], [], []), {}
+        episodes = Episodes([], [], [])
+        metrics: Metrics = {}
         self.lowest_reward = np.inf
         for _ in range(turns):
             is_warm = self.turn * self.count < self.warm_up
@@ -126,14 +127,9 @@ class HostCollector:
         discount: NDArray[Any],
         next_observation: NDArray[Any],
     ) -> Exchange:
-        host = Exchange(
-            observation.astype(np.float32),
-            is_first,
-            reward.astype(np.float32),
-            discount.astype(np.float32),
-            next_observation.astype(np.float32),
-        )
-        return Exchange(*jax.device_put(tuple(host)))
+        numbers = (observation, reward, discount, next_observation)
+        seen, paid, kept, following = jax.device_put(tuple(array.astype(np.float32) for array in numbers))
+        return Exchange(seen, jax.device_put(is_first), paid, kept, following)
 
     # Saving ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,281 @@
+"""ARAM: what it remembers, how its supremum is taken, and that it solves problems with known answers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.learners.aram import Aram, rescaled
+from inbounds.learners.aram_update import critic_values, squashed, total_loss
+from inbounds.learners.learner import Outcome, Spec
+from inbounds.learners.registry import make_learner, name_of
+from inbounds.learners.value_scale import scaled
+from inbounds.policies.acceptance import accept_first
+from inbounds.replay.ring import Transition
+from tests.learners import probes
+
+SMALL = {"hidden": (32, 32), "batch_size": 64, "proposals": 16}
+SPEC = Spec.of(3, -np.ones(2, np.float32), np.ones(2, np.float32), probes.boundary_optimum().task.constraint)
+
+
+def random_batch(rows=64, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+    return Transition(
+        normal(rows, 3),
+        jnp.tanh(normal(rows, 2)),
+        normal(rows, 2),
+        jnp.asarray(rng.random(rows) < 0.9, jnp.float32),
+        normal(rows, 3),
+    )
+
+
+def one_draw(proposals):
+    rows = jnp.asarray([proposals], jnp.float32)
+    return accept_first(SPEC.constraint, jnp.full((1, 3), 7.0), rows)
+
+
+OUTCOME = Outcome(jnp.array([2.5]), jnp.array([1.0]), jnp.full((1, 3), 8.0))
+
+
+def test_every_rejected_proposal_becomes_a_self_loop_that_pays_the_penalty():
+    draw = one_draw([(0.9, 0.9), (0.8, 0.1), (0.1, 0.1), (0.9, 0.0)])
+    memory = Aram(penalty=0.3, **SMALL).remember(SPEC, jnp.full((1, 3), 7.0), draw, OUTCOME)["augmented"]
+    np.testing.assert_array_equal(memory.mask, [True, True, False, False])
+    loops = jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(memory.mask)], memory.transition)
+    np.testing.assert_array_equal(loops.action, np.float32([(0.9, 0.9), (0.8, 0.1)]))
+    np.testing.assert_array_equal(loops.reward, np.float32([[0.0, -0.3]] * 2))
+    np.testing.assert_array_equal(loops.observation, loops.next_observation)
+    np.testing.assert_array_equal(loops.discount, 1.0)
+
+
+def test_a_feasible_action_is_remembered_with_its_reward_and_no_penalty():
+    real = (
+        Aram(**SMALL)
+        .remember(SPEC, jnp.full((1, 3), 7.0), one_draw([(0.1, 0.1)]), OUTCOME)["real"]
+        .transition
+    )
+    np.testing.assert_array_equal(real.reward, [[2.5, 0.0]])
+    np.testing.assert_array_equal(real.next_observation, 8.0)
+
+
+def test_after_a_fallback_the_projected_action_is_the_real_one():
+    draw = one_draw([(0.9, 0.0), (0.0, 0.8)])
+    memory = Aram(**SMALL).remember(SPEC, jnp.full((1, 3), 7.0), draw, OUTCOME)
+    np.testing.assert_allclose(memory["real"].transition.action, [[0.0, 0.5]], atol=1e-5)
+    np.testing.assert_array_equal(memory["real"].transition.reward, [[2.5, 0.0]])
+    assert memory["augmented"].mask.all()
+
+
+def test_the_published_form_stores_the_raw_action_with_reward_and_penalty():
+    draw = one_draw([(0.9, 0.0), (0.0, 0.8)])
+    real = (
+        Aram(fallback="published", **SMALL)
+        .remember(SPEC, jnp.full((1, 3), 7.0), draw, OUTCOME)["real"]
+        .transition
+    )
+    np.testing.assert_array_equal(real.action, np.float32([[0.0, 0.8]]))
+    np.testing.assert_allclose(real.reward, [[2.5, -0.2]])
+
+
+def test_a_single_ring_holds_both_kinds_of_transition():
+    draw = one_draw([(0.9, 0.9), (0.1, 0.1)])
+    learner = Aram(dual_replay=False, **SMALL)
+    memory = learner.remember(SPEC, jnp.full((1, 3), 7.0), draw, OUTCOME)
+    assert learner.rings == ("real",) and list(memory) == ["real"]
+    np.testing.assert_array_equal(memory["real"].mask, [True, True, False])
+
+
+def gradient_of(learner, state, batch):
+    noise = learner.noise(jax.random.key(9), SPEC)
+    preference = jnp.broadcast_to(learner.preferences(noise.preference), (batch.observation.shape[0], 2))
+    value = jax.grad(total_loss, argnums=1, has_aux=True)(
+        learner, state.trained, state, SPEC, batch, noise, preference
+    )[0]
+    return value, noise, preference
+
+
+def with_random_snapshots(learner, state):
+    keys = iter(jax.random.split(jax.random.key(5), 20))
+    snapshots = jax.tree.map(lambda leaf: 0.3 * jax.random.normal(next(keys), leaf.shape), state.snapshots)
+    return state._replace(snapshots=snapshots, updates=jnp.asarray(50_000))
+
+
+def test_searching_first_gives_the_actor_gradient_of_the_full_supremum():
+    learner = Aram(policy_preferences=4, snapshots=3, temperature=0.2, **SMALL)
+    state = with_random_snapshots(learner, learner.init(jax.random.key(0), SPEC))
+    batch = random_batch()
+    fast, noise, preference = gradient_of(learner, state, batch)
+
+    def naive(actor):
+        drawn = squashed(learner, actor, batch.observation, preference, noise.action)
+        candidates = [preference[0], *learner.preferences(noise.candidates)[:, 0]]
+        worth = []
+        for option in candidates:
+            rows = learner.with_preference(batch.observation, option)
+            for critic in range(4):
+                network = jax.tree.map(
+                    lambda now, then, which=critic: now if which == 0 else then[which - 1],
+                    state.trained.critic,
+                    state.snapshots,
+                )
+                values = critic_values(network, rows, drawn.value)
+                worth.append(jnp.min(values @ preference[0], axis=-1))
+        return jnp.mean(0.2 * drawn.log_density - jnp.max(jnp.stack(worth), axis=0))
+
+    slow = jax.grad(naive)(state.trained.actor)
+    for quick, full in zip(jax.tree.leaves(fast.actor), jax.tree.leaves(slow), strict=True):
+        np.testing.assert_allclose(quick, full, rtol=1e-4, atol=1e-6)
+
+
+def test_snapshots_that_were_not_taken_do_not_count():
+    learner = Aram(snapshots=3, temperature=0.2, **SMALL)
+    plain = Aram(temperature=0.2, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)
+    early = with_random_snapshots(learner, state)._replace(updates=jnp.asarray(5))
+    fast, _, _ = gradient_of(learner, early, random_batch())
+    expected, _, _ = gradient_of(plain, plain.init(jax.random.key(0), SPEC), random_batch())
+    np.testing.assert_allclose(fast.actor[0].weight, expected.actor[0].weight, rtol=1e-5, atol=1e-7)
+
+
+def test_a_snapshot_is_taken_at_its_turn_and_the_oldest_is_dropped():
+    learner = Aram(snapshots=2, snapshot_interval=2, snapshot_start=3, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)
+    update = jax.jit(
+        lambda state, key: learner.update(state, SPEC, random_batch(), learner.noise(key, SPEC))[0]
+    )
+    critics, newest = {}, {}
+    for turn in range(1, 10):
+        state = update(state, jax.random.key(turn))
+        critics[turn] = np.asarray(state.trained.critic[0].weight)
+        newest[turn] = np.asarray(state.snapshots[0].weight)
+    assert not newest[4].any()
+    np.testing.assert_array_equal(newest[5][0], critics[5])
+    np.testing.assert_array_equal(newest[6][0], critics[5])
+    np.testing.assert_array_equal(newest[9], np.stack([critics[9], critics[7]]))
+
+
+@pytest.mark.parametrize(
+    "learner", [Aram(**SMALL), Aram(preference=(0.9, 0.1), **SMALL)], ids=["aram", "sosac"]
+)
+def test_one_update_moves_actor_critics_target_and_temperature(learner):
+    state = learner.init(jax.random.key(0), SPEC)
+    after, metrics = learner.update(state, SPEC, random_batch(), learner.noise(jax.random.key(1), SPEC))
+    for before, now in zip(jax.tree.leaves(state.trained), jax.tree.leaves(after.trained), strict=True):
+        assert not np.array_equal(before, now)
+    assert not np.array_equal(state.target_critic[0].weight, after.target_critic[0].weight)
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_a_fixed_temperature_does_not_move():
+    learner = Aram(temperature=0.2, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)
+    after, metrics = learner.update(state, SPEC, random_batch(), learner.noise(jax.random.key(1), SPEC))
+    assert float(after.trained.log_temperature) == float(state.trained.log_temperature)
+    assert float(metrics["temperature"]) == pytest.approx(0.2)
+
+
+def test_the_share_follows_the_paper_schedule():
+    paper = Aram(preset="paper")
+    state = paper.init(jax.random.key(0), SPEC)
+    shares = [float(paper.shares(state, jnp.asarray(step))[0]) for step in (0, 9_999, 10_000, 380_000)]
+    np.testing.assert_allclose(shares, [0.2, 0.2, 0.18, 0.2 * 0.9**38], rtol=1e-5)
+    assert int(np.floor(256 * shares[-1])) == 0  # from here on the paper's table no longer sees a self-loop
+
+
+@pytest.mark.parametrize(("feasible", "direction"), [(0.2, 1), (1.0, -1)])
+def test_the_controller_raises_the_share_when_too_much_is_rejected_and_lowers_it_otherwise(
+    feasible, direction
+):
+    learner = Aram(acceptance_target=0.95, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)
+    draw = one_draw([(0.1, 0.1)])._replace(acceptance=jnp.array([feasible]))
+    after = learner.adapt(state, draw, jnp.asarray(0), warm=False)
+    assert direction * (float(after.augmented_share) - float(state.augmented_share)) > 0
+
+
+def test_moving_the_scale_changes_no_value():
+    learner = Aram(normalise_values=True, snapshots=1, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)
+    for turn in range(3):
+        state, _ = learner.update(
+            state, SPEC, random_batch(seed=turn), learner.noise(jax.random.key(turn), SPEC)
+        )
+    rows = learner.with_preference(random_batch().observation, jnp.array([0.5, 0.5]))
+    before = scaled(state.scale, critic_values(state.trained.critic, rows, random_batch().action))
+    moved = rescaled(state)
+    after = scaled(moved.scale, critic_values(moved.trained.critic, rows, random_batch().action))
+    assert not np.allclose(moved.scale.deviation, state.scale.deviation)
+    np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"augmented": False, "share_decay": 0.9}, "augmented=True"),
+        ({"augmented": False, "acceptance_target": 0.9}, "augmented=True"),
+        ({"dual_replay": False, "acceptance_target": 0.9}, "dual_replay=True"),
+        ({"preference": (0.9, 0.1), "snapshots": 2}, "snapshots=0"),
+        ({"penalty": -0.2}, "positive"),
+        ({"augmented_share": 1.0}, r"\[0, 1\)"),
+        ({"proposals": 0}, "at least 1"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_with_the_remedy(settings, remedy):
+    with pytest.raises(ConfigurationError, match=remedy):
+        Aram(**{"acceptance_target": None, **settings})
+
+
+def test_an_explicit_value_wins_over_its_preset():
+    assert Aram(preset="paper").share_decay == 0.9
+    assert Aram(preset="paper", share_decay=0.99).share_decay == 0.99
+    with pytest.raises(UnknownNameError, match="paper"):
+        Aram(preset="papre")
+
+
+def test_learners_are_known_by_name_and_sosac_is_aram_with_a_fixed_preference():
+    assert name_of(make_learner("sosac")) == "sosac"
+    assert name_of(make_learner("aram", preset="paper")) == "aram"
+    with pytest.raises(UnknownNameError, match="aram"):
+        make_learner("arma")
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("make", [probes.boundary_optimum, probes.moving_optimum], ids=["boundary", "moving"])
+def test_it_finds_the_best_action_on_the_boundary_of_a_set(make):
+    probe = make()
+    learnt = probes.learn(probe, Aram(acceptance_target=None, **SMALL), steps=6_400)
+    assert learnt.regret(probe) < 0.08
+
+
+@pytest.mark.learning
+def test_self_loops_teach_it_to_propose_what_is_feasible():
+    probe = probes.boundary_optimum()
+
+    def final_acceptance(**settings):
+        learner = Aram(acceptance_target=None, entropy_target=-4.0, **{**SMALL, **settings})
+        learnt = probes.learn(probe, learner, steps=6_400)
+        raw = learner.samples(
+            learnt.state, learnt.spec, jnp.zeros((1, 1)), jnp.array([0.9, 0.1]), jax.random.key(0), 1_000
+        )
+        return float(np.mean(probe.task.constraint.contains(None, np.asarray(raw)[0])))
+
+    with_loops, without = final_acceptance(), final_acceptance(augmented=False)
+    assert with_loops > 0.8
+    assert with_loops > without + 0.3
+
+
+@pytest.mark.learning
+def test_values_reach_back_over_a_step_and_stop_at_termination():
+    probe = probes.delayed_reward()
+    learner = Aram(acceptance_target=None, temperature=1e-3, gamma=0.5, learning_rate=3e-3, tau=0.05, **SMALL)
+    learnt = probes.learn(probe, learner, steps=3_200)
+    rows = learner.with_preference(jnp.asarray(probe.observations), jnp.array([0.9, 0.1]))
+    values = critic_values(learnt.state.trained.critic, rows, jnp.zeros((2, 2)))[..., 0].mean(axis=1)
+    np.testing.assert_allclose(values, probe.value(0.5), atol=0.12)
