@@ -103,7 +103,7 @@ def network_task(name: str) -> Task:
     def draw(state: NetworkState, action: NDArray[np.float64]) -> NDArray[np.uint8]:
         from inbounds.tasks.network_drawing import draw_network
 
-        return draw_network(snapshot(layout, state, action), name)
+        return draw_network(layout, snapshot(layout, state, action))
 
     def host(count: int, threads: int) -> HostEnvironments:
         del threads  # XLA decides how many it uses

@@ -26,8 +26,8 @@ SITES = (
 )  # fmt: skip
 """The site at the end of each access link and the node it hangs on."""
 NODE_POSITIONS = (
-    (9.3, 4.6), (8.7, 3.9), (8.2, 3.1), (7.3, 4.2), (7.4, 1.7), (5.9, 4.4),
-    (4.9, 3.6), (4.3, 1.2), (2.6, 3.3), (0.8, 5.2), (0.3, 2.9), (0.9, 1.6),
+    (9.5, 5.0), (8.3, 4.3), (7.9, 3.0), (7.1, 4.8), (9.0, 1.5), (5.6, 4.9),
+    (4.8, 3.5), (4.6, 1.2), (2.7, 2.8), (1.2, 5.2), (0.3, 3.2), (1.3, 1.4),
 )  # fmt: skip
 """Where a drawing puts each backbone node: a map of the United States, west to the left."""
 
