@@ -8,6 +8,7 @@ from inbounds.errors import UnknownNameError
 from inbounds.learners.aram import Aram
 from inbounds.learners.dpre import Dpre
 from inbounds.learners.learner import Learner
+from inbounds.learners.radial import Dalpha, Drad, Srad
 from inbounds.learners.sac import Sac
 from inbounds.learners.spre import Spre
 from inbounds.learners.td3 import Td3
@@ -25,6 +26,9 @@ LEARNERS: dict[str, Any] = {
     "spre": Spre,
     "sac": Sac,
     "td3": Td3,
+    "dalpha": Dalpha,
+    "drad": Drad,
+    "srad": Srad,
 }
 
 
