@@ -25,18 +25,23 @@ if TYPE_CHECKING:
     from inbounds.constraints.sum_band import SumBand as SumBand
     from inbounds.constraints.weighted_l1 import WeightedL1 as WeightedL1
 
-# Where each public name lives. Keep it equal to the block above (a test compares them).
+# Where each public name lives, once more for the interpreter.
 _HOMES = {
     "Ball": "ball",
     "Box": "box",
     "Constraint": "constraint",
+    "Ellipsoid": "ellipsoid",
     "Intersection": "intersection",
+    "Oracle": "oracle",
+    "Polytope": "polytope",
     "PowerBudget": "power_budget",
     "RateLimit": "rate_limit",
     "Reference": "references",
     "Simplex": "simplex",
     "SumBand": "sum_band",
+    "Union": "union",
     "WeightedL1": "weighted_l1",
+    "check_constraint": "check",
     "constraint_from_json": "serialisation",
     "constraint_to_json": "serialisation",
     "intersect": "intersection",

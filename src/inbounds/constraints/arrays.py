@@ -113,20 +113,31 @@ def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
     return convert(np.asarray(array), xp, dtype, device)
 
 
+def without_gradient(array: Array) -> Array:
+    """Return an array that automatic differentiation takes for a constant."""
+    if isinstance(array, np.ndarray | np.generic):
+        return array
+    if is_jax(array):
+        import jax
+
+        return jax.lax.stop_gradient(array)
+    return array.detach() if type(array).__module__ == "torch" else array
+
+
+def total(xp: Any, values: Array) -> Array:
+    """Return the sum along the last axis."""
+    return np.add.reduce(values, axis=-1) if xp is np else xp.sum(values, axis=-1)
+
+
 def dot(xp: Any, left: Array, right: Array) -> Array:
     """Return sum_j left_j right_j over the last axis.
 
     On an accelerator a matrix product of float32 numbers may be computed with a 10-bit mantissa, which would
     break the promise of `contains`; products and a sum are exact to rounding everywhere.
     """
-    if xp is np:
+    if xp is np and left.shape[-1] == right.shape[-1]:
         return np.vecdot(left, right)
-    return xp.sum(left * right, axis=-1)
-
-
-def total(xp: Any, values: Array) -> Array:
-    """Return the sum along the last axis."""
-    return np.add.reduce(values, axis=-1) if xp is np else xp.sum(values, axis=-1)
+    return total(xp, left * right)
 
 
 def least(xp: Any, values: Array) -> Array:

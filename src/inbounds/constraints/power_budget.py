@@ -33,7 +33,7 @@ class PowerBudget(LevelSet):
         xp = at.xp
         weights = at.value(self.weights)
         clipped = clip(xp, action, *bounds)
-        does_draw = weights * action > 0
+        does_draw = (weights * action > 0) & (weights * clipped > 0)
         # An entry that draws nothing by itself still does so where the box forces it to.
         forced = total(xp, xp.where(does_draw, 0.0, xp.maximum(weights * clipped, 0.0)))
         shrinking = xp.where(does_draw, xp.abs(weights), 0.0)

@@ -34,17 +34,22 @@ class Simplex(SumBand):
         super().__init__(amount, amount * RELATIVE_TOLERANCE if tolerance is None else tolerance, 0.0, high)
 
     def band(self, at: Situation, dimension: int) -> Band:
-        """Return the total and the tolerance, which grows with the number of entries unless it was given."""
+        """Return the allowed sums; the tolerance grows with the number of entries unless it was given."""
         band = super().band(at, dimension)
         if self._states_tolerance:
             return band
-        return band._replace(
-            tolerance=at.xp.maximum(band.tolerance, 4.0 * relative_margin(dimension) * band.scale)
+        amount = at.value(self.total, axes=0)
+        tolerance = 4.0 * relative_margin(dimension) * band.upper_scale
+        lower, upper = (
+            at.xp.minimum(band.lower, amount - tolerance),
+            at.xp.maximum(band.upper, amount + tolerance),
         )
+        return band._replace(lower=lower, upper=upper)
 
-    def room(self, at: Situation, band: Band, scale: Array, dimension: int) -> Array:
+    def goal(self, at: Situation, action: Array) -> tuple[Array, Array]:
         """Let projections meet the equality itself; its tolerance is left to rounding."""
-        return 0.0 * scale
+        amount = at.value(self.total, axes=0)
+        return amount, amount
 
     def formula(self) -> str:
         """Write the equality and the caps."""

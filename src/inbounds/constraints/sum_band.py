@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,16 +13,17 @@ from inbounds.constraints.level_set import unbounded
 from inbounds.constraints.parameters import parameter, show
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Parameter, Situation, relative_margin
-from inbounds.constraints.threshold import Ramps, convex_reach, crossing
+from inbounds.constraints.threshold import Ramps, convex_reach, corrected, crossing
 from inbounds.errors import EmptySetError
 
 
 class Band(NamedTuple):
-    """The total that entries must have, how far they may miss it, and what rounding is relative to."""
+    """The least and the largest allowed sum, and what the rounding of each is relative to."""
 
-    total: Array
-    tolerance: Array
-    scale: Array
+    lower: Array
+    upper: Array
+    lower_scale: Array
+    upper_scale: Array
 
 
 class SumBand(Constraint):
@@ -54,32 +55,46 @@ class SumBand(Constraint):
         if low is not None or high is not None:
             self._limits = Box(-np.inf if low is None else self.low, np.inf if high is None else self.high)
         self._size = None if self._limits is None else self._limits.size()
+        self._constant = self._constant_band()
         if self.is_constant() and self._size is not None:
             self.interior_point()
 
     def band(self, at: Situation, dimension: int) -> Band:
-        """Return total, tolerance and the scale of their rounding."""
+        """Return the allowed sums."""
+        if self._constant is not None:
+            lower, upper = (at.value(edge, axes=0) for edge in self._constant)
+            return Band(lower, upper, at.xp.abs(lower), at.xp.abs(upper))
+        middle, tolerance = at.value(self.total, axes=0), at.value(self.tolerance, axes=0)
         scale = at.magnitude(self.total, axes=0) + at.magnitude(self.tolerance, axes=0)
-        return Band(at.value(self.total, axes=0), at.value(self.tolerance, axes=0), scale)
+        return Band(middle - tolerance, middle + tolerance, scale, scale)
+
+    def narrowed(self, at: Situation, action: Array, margins: float) -> tuple[Array, Array]:
+        """Return the allowed sums less their margins, for actions of the size of this one."""
+        xp, dimension = at.xp, action.shape[-1]
+        band, size = self.band(at, dimension), total(xp, xp.abs(action))
+        share = margins * relative_margin(dimension)
+        lower = band.lower + share * xp.maximum(band.lower_scale, size)
+        return lower, band.upper - share * xp.maximum(band.upper_scale, size)
 
     def excess(self, at: Situation, action: Array) -> Array:
         """Return how far the sum is above and below the band, then the rows of the limits."""
-        band = self.band(at, action.shape[-1])
-        miss = total(at.xp, action) - band.total
-        rows = [(miss - band.tolerance)[..., None], (-miss - band.tolerance)[..., None]]
+        band, sums = self.band(at, action.shape[-1]), total(at.xp, action)
+        rows = [(sums - band.upper)[..., None], (band.lower - sums)[..., None]]
         return stack_rows(at.xp, rows if self._limits is None else [*rows, self._limits.excess(at, action)])
 
     def tightened_excess(self, at: Situation, action: Array) -> Array:
         """Return the excess with the margin added to both sums."""
-        rows = self._tightened_sums(at, action)
-        if self._limits is None:
-            return rows
-        return stack_rows(at.xp, [rows, self._limits.tightened_excess(at, action)])
+        lower, upper = self.narrowed(at, action, at.margins)
+        sums = total(at.xp, action)
+        rows = [(sums - upper)[..., None], (lower - sums)[..., None]]
+        limits = self._limits
+        return stack_rows(at.xp, rows if limits is None else [*rows, limits.tightened_excess(at, action)])
 
     def accepts(self, at: Situation, action: Array) -> Array:
         """Compare the sum with both ends of the band, and every entry with its limits."""
-        rows = self._tightened_sums(at, action)
-        is_in_band = (rows[..., 0] <= 0) & (rows[..., 1] <= 0)
+        lower, upper = self.narrowed(at, action, at.margins)
+        sums = total(at.xp, action)
+        is_in_band = (lower <= sums) & (sums <= upper)
         return is_in_band if self._limits is None else is_in_band & self._limits.accepts(at, action)
 
     def nearest(self, at: Situation, action: Array) -> Array:
@@ -88,31 +103,17 @@ class SumBand(Constraint):
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Shift all entries by the same amount and clip them, x_i = clip(a_i - t, low_i, high_i)."""
-        xp, dimension = at.xp, action.shape[-1]
-        low, high = self._with_limits(at, bounds, at.slack)
-        band = self.band(at, dimension)
-        clipped = clip(xp, action, low, high)
-        sums = total(xp, clipped)
-        # Nearly where the result will be: tells how large its entries are, hence how they round.
-        shift = (sums - clip(xp, sums, band.total - band.tolerance, band.total + band.tolerance)) / dimension
-        scale = xp.maximum(band.scale, total(xp, xp.abs(clip(xp, clipped - shift[..., None], low, high))))
-        room = self.room(at, band, scale, dimension)
-        # A sum that is too small is raised as its negative is lowered.
-        is_low = sums < band.total - room
-        sign = xp.where(is_low, -1.0, 1.0)[..., None]
-        floor = xp.where(is_low[..., None], -high, low)
-        ceiling = xp.where(is_low[..., None], -low, high)
-        target = sign[..., 0] * band.total + room
-        start, heading = sign * clipped, sign * action
-        # No entry falls by more than the whole excess, so that a missing limit can be replaced by this one.
-        excess = xp.maximum(sign[..., 0] * sums - target, 0.0)[..., None]
-        end = xp.maximum(floor, start - 2.0 * excess)
-        shift = crossing(xp, Ramps(heading, xp.ones_like(heading), start, end), target)[..., None]
-        return sign * clip(xp, heading - shift, floor, ceiling)
+        limits = self._with_limits(at, bounds, at.slack)
+        band = self.band(at, action.shape[-1])
+        # The margin depends on how large the entries of the result are, so the band itself is tried first.
+        first = shift_to_band(at.xp, action, limits, band.lower, band.upper)
+        return shift_to_band(at.xp, action, limits, *self.goal(at, first))
 
-    def room(self, at: Situation, band: Band, scale: Array, dimension: int) -> Array:
-        """Return how far from the total a projection may end; `scale` is what its sum rounds relative to."""
-        return at.xp.maximum(band.tolerance - at.slack * relative_margin(dimension) * scale, 0.0)
+    def goal(self, at: Situation, action: Array) -> tuple[Array, Array]:
+        """Return the least and the largest sum that projections of about this size aim at."""
+        lower, upper = self.narrowed(at, action, at.slack)
+        middle = 0.5 * (lower + upper)
+        return at.xp.minimum(lower, middle), at.xp.maximum(upper, middle)
 
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return a point of the middle of the band."""
@@ -124,11 +125,10 @@ class SumBand(Constraint):
         box = spread(xp, self._with_limits(at, bounds, at.margins), dimension)
         band = self.band(at, dimension)
         centre = box_centre(xp, box)
-        distance = (xp.abs(band.total - total(xp, centre)) + 1.0)[..., None]
+        distance = (xp.abs(0.5 * (band.lower + band.upper) - total(xp, centre)) + 1.0)[..., None]
         low, high = xp.maximum(box.low, centre - distance), xp.minimum(box.high, centre + distance)
         least_sum, largest_sum = total(xp, low), total(xp, high)
-        lower = xp.maximum(band.total - band.tolerance, least_sum)
-        upper = xp.minimum(band.total + band.tolerance, largest_sum)
+        lower, upper = xp.maximum(band.lower, least_sum), xp.minimum(band.upper, largest_sum)
         width = largest_sum - least_sum
         has_width = width > 0
         share = xp.where(
@@ -149,9 +149,11 @@ class SumBand(Constraint):
         kinks = xp.where(is_moving, -point / xp.where(is_moving, direction, 1.0), 0.0)
         still = xp.where(is_moving, 0.0, point)
         lengths = []
-        for sign in (1.0, -1.0):
-            constant = total(xp, sign * still + share * xp.abs(still))
-            bound = sign * band.total + band.tolerance - share * band.scale
+        for sign, bound, scale in (
+            (1.0, band.upper, band.upper_scale),
+            (-1.0, -band.lower, band.lower_scale),
+        ):
+            constant = total(xp, sign * still + share * xp.abs(still)) + share * scale
             speed, cost = sign * direction, share * xp.abs(direction)
             lengths.append(convex_reach(xp, constant, kinks, speed - cost, speed + cost, bound)[..., None])
         if self._limits is not None:
@@ -177,16 +179,36 @@ class SumBand(Constraint):
         """Return the number of limits where they are vectors."""
         return self._size
 
-    def _tightened_sums(self, at: Situation, action: Array) -> Array:
-        xp, dimension = at.xp, action.shape[-1]
-        band = self.band(at, dimension)
-        scale = xp.maximum(band.scale, total(xp, xp.abs(action)))
-        room = band.tolerance - (at.margins * relative_margin(dimension)) * scale
-        miss = total(xp, action) - band.total
-        return stack_rows(xp, [(miss - room)[..., None], (-miss - room)[..., None]])
+    def _constant_band(self) -> tuple[Any, Any] | None:
+        if isinstance(self.total, Reference) or isinstance(self.tolerance, Reference):
+            return None
+        return np.asarray(self.total - self.tolerance), np.asarray(self.total + self.tolerance)
 
     def _with_limits(self, at: Situation, bounds: Bounds, margins: float) -> Bounds:
         if self._limits is None:
             return bounds
         low, high = self._limits.inner_bounds(at, margins)
         return Bounds(at.xp.maximum(bounds.low, low), at.xp.minimum(bounds.high, high))
+
+
+def shift_to_band(xp: Any, action: Array, bounds: Bounds, lower: Array, upper: Array) -> Array:
+    """Return the nearest x in a box with lower <= sum_i x_i <= upper, by shifting all entries together."""
+    low, high = bounds
+    clipped = clip(xp, action, low, high)
+    sums = total(xp, clipped)
+    # A sum that is too small is raised as its negative is lowered.
+    is_low = sums < lower
+    ones = xp.ones_like(sums)
+    sign = xp.where(is_low, -ones, ones)
+    target = xp.where(is_low, -lower, upper)
+    start, heading = sign[..., None] * clipped, sign[..., None] * action
+    floor = xp.where(is_low[..., None], -high, low)
+    # No entry falls by more than the whole excess, so that a missing limit can be replaced by this one.
+    end = xp.maximum(floor, start - 2.0 * xp.maximum(sign * sums - target, 0.0)[..., None])
+    fall = crossing(xp, Ramps(heading, xp.ones_like(heading), start, end), target)
+    shifted = clip(xp, action - (sign * fall)[..., None], low, high)
+    if shifted.dtype == xp.float64:
+        return shifted
+    is_free = (fall > 0)[..., None] & (shifted > low) & (shifted < high)
+    miss = total(xp, shifted) - sign * target
+    return corrected(xp, shifted, xp.ones_like(shifted), is_free, miss, bounds)

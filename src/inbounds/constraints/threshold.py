@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from inbounds.constraints.arrays import Array, clip, is_jax, largest, stack_rows, total
+from inbounds.constraints.arrays import Array, clip, is_jax, largest, stack_rows, total, without_gradient
 
 MANY_ENTRIES = 32
 """Above this dimension an interval is halved: comparing all moments with all entries grows as its square."""
@@ -35,10 +35,12 @@ def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
     which it is still above the target tells which entries are moving when the target is met, and for those
     the equation is linear. Where the target is out of reach, nothing moves any more at the returned t.
     """
+    # Which entries are moving does not change with small changes, so that only the equation has gradients.
+    fixed = Ramps(*(without_gradient(part) for part in ramps))
+    starts, stops = (fixed.intercept - fixed.begin) / fixed.rate, (fixed.intercept - fixed.end) / fixed.rate
+    find_last = _last_above_by_halving if fixed.intercept.shape[-1] > MANY_ENTRIES else _last_above
+    last = find_last(xp, fixed, stack_rows(xp, [starts, stops]), without_gradient(target))
     intercept, rate, begin, end = ramps
-    starts, stops = (intercept - begin) / rate, (intercept - end) / rate
-    find_last = _last_above_by_halving if intercept.shape[-1] > MANY_ENTRIES else _last_above
-    last = find_last(xp, ramps, stack_rows(xp, [starts, stops]), target)
     is_moving = (starts <= last) & (last < stops)
     rest = total(xp, xp.where(is_moving, intercept, xp.where(starts > last, begin, end)))
     slope = total(xp, xp.where(is_moving, rate, 0.0))
@@ -51,8 +53,12 @@ def _last_above(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Array:
     """Evaluate the sum at all moments at once; nothing is sorted."""
     if is_jax(moments):
         # Compiled, a sum of few long arrays is four times faster than a reduction over a short axis.
-        parts = [Ramps(*(part[..., i : i + 1] for part in ramps)) for i in range(ramps.intercept.shape[-1])]
-        sums = sum(clip(xp, part.intercept - part.rate * moments, part.end, part.begin) for part in parts)
+        sums = 0.0 * moments
+        for i in range(ramps.intercept.shape[-1]):
+            intercept, rate, begin, end = (
+                part[..., i : i + 1] if part.shape[-1] > 1 else part for part in ramps
+            )
+            sums = sums + clip(xp, intercept - rate * moments, end, begin)
     else:
         intercept, rate, begin, end = (part[..., None, :] for part in ramps)
         sums = total(xp, clip(xp, intercept - rate * moments[..., None], end, begin))
@@ -82,11 +88,31 @@ def soft_threshold(
     `clipped` is the action clipped to the box.
     """
     size = xp.abs(action)
-    begin = weights * xp.abs(clipped)
-    end = weights * xp.abs(clip(xp, 0.0 * action, *bounds))
+    smallest = clip(xp, 0.0 * action, *bounds)
+    begin, end = weights * xp.abs(clipped), weights * xp.abs(smallest)
     ramps = Ramps(weights * size, xp.maximum(weights * weights, TINY), begin, end)
-    shrunk = xp.maximum(size - crossing(xp, ramps, target)[..., None] * weights, 0.0)
-    return clip(xp, xp.copysign(shrunk, action), *bounds)
+    moment = crossing(xp, ramps, target)[..., None]
+    shrunk = clip(xp, xp.copysign(xp.maximum(size - moment * weights, 0.0), action), *bounds)
+    if shrunk.dtype == xp.float64:
+        return shrunk
+    reached = xp.abs(shrunk)
+    is_free = (moment > 0) & (reached > xp.abs(smallest)) & (reached < xp.abs(clipped))
+    miss = total(xp, weights * reached) - target
+    return corrected(xp, shrunk, xp.copysign(weights, shrunk), is_free, miss, bounds)
+
+
+def corrected(
+    xp: Any, point: Array, gradient: Array, is_free: Array, miss: Array, bounds: tuple[Array, Array]
+) -> Array:
+    """Move the free entries of a point along a gradient until a sum that is missed by a little is met.
+
+    Subtracting nearly equal float32 numbers leaves an error relative to the action, which may be far away;
+    what is left to correct is relative to the point itself.
+    """
+    direction = xp.where(is_free, gradient, 0.0)
+    slope = total(xp, direction * direction)
+    step = xp.where(slope > 0, miss / xp.where(slope > 0, slope, 1.0), 0.0)
+    return clip(xp, point - step[..., None] * direction, *bounds)
 
 
 def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: Array, bound: Array) -> Array:

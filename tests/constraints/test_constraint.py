@@ -1,0 +1,293 @@
+"""What every kind of set promises, whatever its mathematics."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import array_api_strict
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inbounds.constraints import Ball, Box, Constraint, SumBand, WeightedL1, obs
+from inbounds.errors import EmptySetError, InvalidInputError
+from tests.constraints.strategies import FAMILIES, Family, around_the_boundary, questions
+
+EXAMPLES = 25
+few = settings(max_examples=EXAMPLES)
+every_family = pytest.mark.parametrize("name", FAMILIES)
+
+
+def family_and_question(name: str, data: st.DataObject) -> tuple[Family, Constraint, Any, Any]:
+    family = FAMILIES[name]
+    state, actions = data.draw(questions(family))
+    return family, family.constraint, state, actions
+
+
+@functools.cache
+def compiled(name: str, method: str) -> Callable[..., Any]:
+    return jax.jit(getattr(FAMILIES[name].constraint, method))
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_projections_are_feasible_without_tolerance_in_their_type(name: str, data: st.DataObject) -> None:
+    _, constraint, state, actions = family_and_question(name, data)
+    for dtype in (np.float64, np.float32):
+        projected = constraint.project(state, actions.astype(dtype))
+        assert projected.dtype == dtype
+        assert np.all(constraint.violation(state, projected) <= 0)
+        assert np.all(constraint.contains(state, projected))
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_what_is_accepted_stays_unchanged_bit_for_bit(name: str, data: st.DataObject) -> None:
+    _, constraint, state, actions = family_and_question(name, data)
+    for dtype in (np.float64, np.float32):
+        given = actions.astype(dtype)
+        projected = constraint.project(state, given)
+        accepted = constraint.contains(state, given)
+        assert projected[accepted].tobytes() == given[accepted].tobytes()
+        assert constraint.project(state, projected).tobytes() == projected.tobytes()
+
+
+@every_family
+@settings(max_examples=15)
+@given(data=st.data())
+def test_projections_are_the_nearest_points_that_another_solver_finds(name: str, data: st.DataObject) -> None:
+    family, constraint, state, actions = family_and_question(name, data)
+    solve = family.exact(state)
+    for action, projected in zip(actions[:2], constraint.project(state, actions[:2]), strict=True):
+        size = max(np.linalg.norm(action), np.linalg.norm(projected))
+        size = max(size, np.linalg.norm(state)) if family.rounds_with_state else size
+        np.testing.assert_allclose(projected, solve(action), rtol=0, atol=2e-6 * (1 + size))
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_projections_do_not_move_apart(name: str, data: st.DataObject) -> None:
+    _, constraint, state, actions = family_and_question(name, data)
+    projected = constraint.project(state, actions)
+    for i in range(1, len(actions)):
+        before = np.linalg.norm(actions[i] - actions[0])
+        after = np.linalg.norm(projected[i] - projected[0])
+        assert after <= before + 1e-5 * (1 + np.max(np.abs(actions)) + np.max(np.abs(projected)))
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_numpy_jax_and_the_strict_array_api_agree(name: str, data: st.DataObject) -> None:
+    family, constraint, state, actions = family_and_question(name, data)
+    expected = constraint.project(state, actions)
+    strict = constraint.project(array_api_strict.asarray(state), array_api_strict.asarray(actions))
+    np.testing.assert_allclose(
+        np.asarray(strict), expected, rtol=0, atol=1e-12 * (1 + np.max(np.abs(actions)))
+    )
+    single = compiled(name, "project")(jnp.asarray(state), jnp.asarray(actions))
+    size = 1 + np.max(np.abs(actions)) + np.max(np.abs(expected))
+    size += np.max(np.abs(state)) if family.rounds_with_state else 0.0
+    np.testing.assert_allclose(np.asarray(single), expected, rtol=0, atol=1e-5 * size)
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_compiled_projections_are_feasible_in_float64(name: str, data: st.DataObject) -> None:
+    _, constraint, state, actions = family_and_question(name, data)
+    projected = np.asarray(compiled(name, "project")(jnp.asarray(state), jnp.asarray(actions)))
+    assert np.all(constraint.violation(state, projected) <= 0)
+    assert np.all(constraint.contains(state, projected))
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_acceptance_in_float32_implies_feasibility_in_float64(name: str, data: st.DataObject) -> None:
+    family, constraint, state, actions = family_and_question(name, data)
+    points = around_the_boundary(family, state, actions)
+    accepted = np.asarray(compiled(name, "contains")(jnp.asarray(state), jnp.asarray(points)))
+    assert np.all(constraint.violation(state, points[accepted]) <= 0)
+    assert np.all(constraint.violation(state, points[constraint.contains(state, points)]) <= 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["ball in a box", "weighted l1 in a box", "power budget", "sum band with caps"]
+)
+def test_the_boundary_points_of_these_tests_fall_on_both_sides(name: str) -> None:
+    family = FAMILIES[name]
+    state = np.array([80.0, 2.0]) if "sum" in name else np.array([3.0, -2.0, 1.0, 0.5, 4.0, 2.0])
+    actions = np.ones((1, family.dimension)) * 7.0 * np.sign(np.resize(state, family.dimension))
+    points = around_the_boundary(family, state, actions)
+    worst = family.constraint.violation(state, points)
+    assert np.any((worst > 0) & (worst < 1e-5 * 80)) and np.any((worst < 0) & (worst > -1e-5 * 80))
+
+
+@every_family
+def test_one_at_a_time_under_vmap_is_the_same_as_a_batch(name: str) -> None:
+    family = FAMILIES[name]
+    rng = np.random.default_rng(1)
+    state = np.abs(rng.normal(size=8)) * 0.5 + 0.3
+    actions = rng.normal(size=(20, family.dimension)) * 2.0 * family.action_scale
+    batch = compiled(name, "project")(jnp.asarray(state), jnp.asarray(actions))
+    one_by_one = jax.jit(jax.vmap(family.constraint.project, in_axes=(None, 0)))(
+        jnp.asarray(state), jnp.asarray(actions)
+    )
+    np.testing.assert_allclose(one_by_one, batch, rtol=0, atol=2e-6 * (1 + np.max(np.abs(actions))))
+
+
+@pytest.mark.parametrize("name", ["ball in a box", "sum band with caps"])
+def test_compiling_changes_nothing_but_rounding(name: str) -> None:
+    family = FAMILIES[name]
+    state, actions = jnp.array([2.0, 1.0]), jnp.linspace(-90.0, 90.0, 4 * family.dimension).reshape(4, -1)
+    eager = family.constraint.project(state, actions)
+    np.testing.assert_allclose(eager, compiled(name, "project")(state, actions), rtol=0, atol=2e-4)
+
+
+@functools.cache
+def gradient(name: str) -> Callable[..., Any]:
+    project = FAMILIES[name].constraint.project
+    return jax.jit(jax.grad(lambda state, actions: jnp.sum(jnp.sin(project(state, actions))), argnums=(0, 1)))
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_gradients_of_projections_are_finite(name: str, data: st.DataObject) -> None:
+    _, _, state, actions = family_and_question(name, data)
+    for part in gradient(name)(jnp.asarray(state), jnp.asarray(actions)):
+        assert np.all(np.isfinite(part))
+
+
+@every_family
+@few
+@given(data=st.data())
+def test_interior_points_are_accepted_and_rays_end_at_the_boundary(name: str, data: st.DataObject) -> None:
+    family, constraint, state, actions = family_and_question(name, data)
+    centre = constraint.interior_point(state, dimension=family.dimension)
+    assert constraint.contains(state, centre)
+    lengths = constraint.distance(state, centre, actions)
+    assert np.all(lengths >= 0)
+    for length, direction in zip(lengths, actions, strict=True):
+        speed = np.linalg.norm(direction)
+        if not np.isfinite(length) or speed == 0:
+            far = centre + 1e6 * direction
+            assert constraint.violation(state, far) <= 1e-6 * np.max(np.abs(far))
+            continue
+        reached = centre + length * direction
+        scale = 1 + np.linalg.norm(reached) + np.max(np.abs(state))
+        assert constraint.violation(state, reached) <= 1e-12 * scale
+        beyond = centre + (length * (1 + 1e-5) + 1e-4 * scale / speed) * direction
+        assert not constraint.contains(state, beyond)
+
+
+def test_batches_of_states_and_actions_broadcast() -> None:
+    constraint = WeightedL1(weights=obs[0:3], bound=obs[3]) & Box(-1.0, 1.0)
+    rng = np.random.default_rng(0)
+    states, actions = np.abs(rng.normal(size=(6, 4))), rng.normal(size=(5, 6, 3)) * 3.0
+    projected = constraint.project(states, actions)
+    for i, j in np.ndindex(5, 6):
+        np.testing.assert_array_equal(projected[i, j], constraint.project(states[j], actions[i, j]))
+    assert constraint.project(states, actions[0, 0]).shape == (6, 3)
+    assert constraint.project(states, np.zeros(3)).shape == (6, 3)
+    assert constraint.contains(states, actions).shape == (5, 6)
+    assert constraint.violation(states[0], actions).shape == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ([np.nan, 0.0], "not finite"),
+        ([np.inf, 0.0], "not finite"),
+        ([0.0, 0.0, 0.0], "has 3 entries, but .* speaks of 2"),
+        (0.5, "single number"),
+        (["left", "right"], "not an array of numbers"),
+        (np.array([True, False]), "real numbers are expected"),
+        (np.array([1j, 0j]), "real numbers are expected"),
+    ],
+)
+@pytest.mark.parametrize("method", ["contains", "violation", "project", "explain"])
+def test_an_action_that_cannot_be_judged_is_an_error(method: str, action: Any, expected: str) -> None:
+    constraint = Ball(radius_squared=1.0) & Box([-1.0, -1.0], [1.0, 1.0])
+    with pytest.raises(InvalidInputError, match=expected):
+        getattr(constraint, method)(None, action)
+
+
+@pytest.mark.parametrize(
+    ("observation", "expected"),
+    [(None, "no observation was given"), ([1.0], "has only 1 entries"), ([1.0, np.nan, 1.0], "not finite")],
+)
+def test_an_observation_that_cannot_be_read_is_an_error(observation: Any, expected: str) -> None:
+    with pytest.raises(InvalidInputError, match=expected):
+        WeightedL1(weights=obs[0:2], bound=1.0).contains(observation, [0.0, 0.0])
+
+
+@every_family
+def test_nothing_that_is_not_a_number_is_feasible_in_a_compiled_function(name: str) -> None:
+    family = FAMILIES[name]
+    state = jnp.full(8, 0.7)
+    action = jnp.zeros((2, family.dimension)).at[1, 1].set(jnp.nan)
+    assert not compiled(name, "contains")(state, action)[1]
+    projected = compiled(name, "project")(state, action)
+    assert not np.any(compiled(name, "contains")(state, projected)[1])
+    assert np.all(np.isfinite(projected[0]))
+
+
+@pytest.mark.parametrize("name", ["ball", "weighted l1 in a box", "sum band", "rate limit"])
+def test_nothing_is_feasible_in_a_state_that_is_not_a_number(name: str) -> None:
+    state = jnp.full(8, jnp.nan)
+    action = jnp.zeros((1, FAMILIES[name].dimension))
+    assert not np.any(compiled(name, "contains")(state, action))
+    assert np.all(np.isnan(compiled(name, "project")(state, action)))
+
+
+def test_an_empty_state_dependent_set_raises_and_names_the_rows_that_conflict() -> None:
+    constraint = SumBand(total=obs[0], tolerance=0.1) & Box([0.0, 0.0], [1.0, 1.0])
+    assert not constraint.contains([5.0], [1.0, 1.0])
+    for ask in (lambda: constraint.project([5.0], [1.0, 1.0]), lambda: constraint.interior_point([5.0])):
+        with pytest.raises(EmptySetError, match=r"sum_i a_i >= obs\[0\] - 0.1; a\[0\] <= 1; a\[1\] <= 1"):
+            ask()
+    assert np.all(np.isnan(jax.jit(constraint.project)(jnp.array([5.0]), jnp.array([1.0, 1.0]))))
+
+
+def test_integers_and_half_precision_are_answered_in_the_working_type() -> None:
+    ball = Ball(radius_squared=1.0)
+    assert ball.project(None, np.array([3, 4])).dtype == np.float64
+    half = ball.project(None, np.array([3.0, 4.0], dtype=np.float16))
+    assert half.dtype == np.float64 and ball.violation(None, half) <= 0
+
+
+def test_an_explanation_names_the_row_and_the_amount() -> None:
+    constraint = Ball(radius_squared=2.0) & Box([-1.0, -1.0], [1.0, 1.0])
+    assert constraint.explain(None, [1.5, 0.0]) == (
+        "infeasible: a[0] <= 1 is exceeded by 0.5 (2 rows are broken in all)."
+    )
+    assert (
+        constraint.explain(None, [0.5, 0.0]) == "feasible: the tightest row is a[0] <= 1, with 0.5 to spare."
+    )
+    lines = constraint.explain(None, [[0.5, 0.0], [1.5, 0.0]]).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["action [0]", "action [1]"]
+
+
+def test_the_dimension_is_asked_for_where_nothing_tells_it() -> None:
+    with pytest.raises(InvalidInputError, match="Pass dimension="):
+        Ball(radius_squared=1.0).interior_point()
+    assert Ball(radius_squared=1.0).interior_point(dimension=3).shape == (3,)
+    with pytest.raises(InvalidInputError, match="speaks of 2"):
+        Box([0.0, 0.0], 1.0).interior_point(dimension=3)
+
+
+def test_distance_is_zero_from_outside_and_refuses_a_direction_of_another_size() -> None:
+    ball = Ball(radius_squared=1.0)
+    assert ball.distance(None, [2.0, 0.0], [-1.0, 0.0]) == 0
+    with pytest.raises(InvalidInputError, match="direction has 3 entries"):
+        ball.distance(None, [0.0, 0.0], [1.0, 0.0, 0.0])
