@@ -33,7 +33,7 @@ class ConstantAction(NamedTuple):
 
     action: NDArray[np.float64]
     mean_reward: float
-    """Per step, over whole episodes that did not take part in the screening."""
+    """Per step of the finalists' whole episodes; being their best it is a little optimistic: measure it anew."""
     steps: int
     """How many environment steps the search took."""
 
