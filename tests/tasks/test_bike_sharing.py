@@ -179,10 +179,8 @@ def test_trips_are_those_of_the_slow_oracle_for_every_number_of_bikes(zones):
     bikes = rng.integers(0, 40, (300, zones), endpoint=True)
     bikes[::2] = rng.integers(0, 3, (150, zones), endpoint=True)
     served = np.asarray(jax.jit(trips_served)(jnp.asarray(bikes), jnp.asarray(demands)))
-    wanted = [
-        [slow_trips(int(bikes[k, i]), demands[k, i].tolist()) for i in range(zones)] for k in range(300)
-    ]
-    assert served.tolist() == wanted
+    for k, i in itertools.product(range(300), range(zones)):
+        assert served[k, i].tolist() == slow_trips(int(bikes[k, i]), demands[k, i].tolist())
 
 
 @pytest.mark.parametrize(
@@ -279,36 +277,39 @@ def uniformly_drawn(system) -> jax.Array:
     return jnp.asarray(points[np.abs(points.sum(axis=1) - system.bikes) <= 5][:8000], jnp.float32)
 
 
-def policy_called(name: str, system):
-    """Return a function of an observation and a key."""
-    now = allocation_slice(system.zones)
-    points = uniformly_drawn(system)
-    return {
-        "keep": lambda o, key: o[now],
-        "back to 30": lambda o, key: jnp.full(system.zones, 30.0),
-        "uniform": lambda o, key: jax.random.choice(key, points),
-        "at least 22": lambda o, key: lifted(o[now], 22),
-        "at least 25": lambda o, key: lifted(o[now], 25),
-    }[name]
+POLICIES = ("keep", "back to 30", "uniform", "at least 22", "at least 25")
+
+
+@functools.cache
+def player(name: str, capacity: int):
+    """Return one compiled function for all policies: compiling takes longer than playing."""
+    system = dataclasses.replace(SYSTEMS[name], capacity=capacity)
+    environment, points, now = BikeSharing(system), uniformly_drawn(system), allocation_slice(system.zones)
+    choices = [
+        lambda o, key: o[now],
+        lambda o, key: jnp.full(system.zones, 30.0),
+        lambda o, key: jax.random.choice(key, points),
+        lambda o, key: lifted(o[now], 22),
+        lambda o, key: lifted(o[now], 25),
+    ]
+
+    def episode(which, key):
+        def epoch(carried, number):
+            state, observation = carried
+            key_now = jax.random.fold_in(key, number)
+            step = environment.step(state, jax.lax.switch(which, choices, observation, key_now), key_now)
+            return (step.state, step.observation), step.state
+
+        return jax.lax.scan(epoch, environment.reset(key), jnp.arange(environment.horizon))[1]
+
+    return jax.jit(jax.vmap(episode, in_axes=(None, 0)))
 
 
 @functools.cache
 def played(name: str, capacity: int, policy_name: str) -> BikeSharingState:
     """Return the states after each epoch, (episode, epoch, ...); every policy meets the same riders."""
-    system = dataclasses.replace(SYSTEMS[name], capacity=capacity)
-    environment, policy = BikeSharing(system), policy_called(policy_name, system)
-
-    def episode(key):
-        def epoch(carried, number):
-            state, observation = carried
-            key_now = jax.random.fold_in(key, number)
-            step = environment.step(state, policy(observation, key_now), key_now)
-            return (step.state, step.observation), step.state
-
-        return jax.lax.scan(epoch, environment.reset(key), jnp.arange(environment.horizon))[1]
-
-    states = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(10), 1024))
-    return jax.tree.map(np.asarray, states)
+    keys = jax.random.split(jax.random.key(10), 1024)
+    return jax.tree.map(np.asarray, player(name, capacity)(POLICIES.index(policy_name), keys))
 
 
 @pytest.mark.parametrize(
