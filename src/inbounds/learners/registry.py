@@ -8,6 +8,7 @@ from inbounds.errors import UnknownNameError
 from inbounds.learners.aram import Aram
 from inbounds.learners.dpre import Dpre
 from inbounds.learners.learner import Learner
+from inbounds.learners.nfwpo import Nfwpo
 from inbounds.learners.radial import Dalpha, Drad, Srad
 from inbounds.learners.sac import Sac
 from inbounds.learners.spre import Spre
@@ -24,6 +25,7 @@ LEARNERS: dict[str, Any] = {
     "sosac": sosac,
     "dpre": Dpre,
     "spre": Spre,
+    "nfwpo": Nfwpo,
     "sac": Sac,
     "td3": Td3,
     "dalpha": Dalpha,

@@ -1,0 +1,94 @@
+"""NFWPO: Frank-Wolfe steps inside the set, and what they cost."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from inbounds.errors import ConfigurationError
+from inbounds.learners.critics import critic_values
+from inbounds.learners.learner import Spec
+from inbounds.learners.nfwpo import Nfwpo
+from tests.learners.probes import learn, moving_optimum
+
+SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
+
+
+@pytest.mark.learning
+def test_a_moving_set_is_followed_and_the_actor_itself_stays_inside():
+    probe = moving_optimum()
+    learnt = learn(probe, Nfwpo(**SMALL), steps=3_200)
+    assert learnt.regret(probe) < 0.05
+    outside = np.linalg.norm(learnt.raw_actions(probe) - learnt.actions(probe), axis=-1)
+    assert outside.max() < 0.05
+    updates = int(learnt.state.updates)
+    assert int(learnt.metrics["linear_program_calls"]) == updates * 64 // 2
+    assert 0 < int(learnt.metrics["projection_calls"]) <= updates * 64 // 2
+
+
+def spec_of(probe):
+    task = probe.task
+    return Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+
+
+def test_the_target_is_a_step_from_the_projection_towards_the_farthest_action():
+    probe = moving_optimum()
+    spec, learner = spec_of(probe), Nfwpo(hidden=(16,), rate=0.25)
+    state = learner.init(jax.random.key(0), spec)
+    observation = jnp.asarray(probe.observations)
+    squashed = jnp.asarray([[0.9, 0.8], [0.1, 0.0], [-0.9, 0.9], [0.2, 0.1]])
+    step = learner.frank_wolfe(state.critic, spec, observation, squashed)
+    start = np.asarray(spec.constraint.project(observation, squashed))
+    gradient = np.stack(
+        [
+            jax.grad(lambda a, row=row: critic_values(state.critic, row[None], a[None])[0, 0, 0])(
+                jnp.asarray(action)
+            )
+            for row, action in zip(observation, start, strict=True)
+        ]
+    )
+    corner = start + (np.asarray(step.target) - start) / 0.25
+    for row, weights in enumerate(probe.observations):
+        # The corners of sum_i |w_i a_i| <= 1/2, cut off by the box: spend all on the entry that earns more.
+        first = int(np.argmax(np.abs(gradient[row]) / weights))
+        expected = np.zeros(2)
+        expected[first] = np.sign(gradient[row, first]) * min(1.0, 0.5 / weights[first])
+        other = 1 - first
+        expected[other] = (
+            np.sign(gradient[row, other]) * (0.5 - weights[first] * abs(expected[first])) / weights[other]
+        )
+        np.testing.assert_allclose(corner[row], expected, atol=1e-4)
+    np.testing.assert_array_equal(step.is_projected, [True, False, True, False])
+
+
+def test_targets_are_feasible_so_the_actor_is_pulled_inside():
+    probe = moving_optimum()
+    spec, learner = spec_of(probe), Nfwpo(hidden=(16,), rate=0.5)
+    state = learner.init(jax.random.key(0), spec)
+    observation = jnp.asarray(np.repeat(probe.observations, 16, axis=0))
+    squashed = jax.random.uniform(jax.random.key(1), (64, 2), minval=-1.0, maxval=1.0)
+    target = np.asarray(learner.frank_wolfe(state.critic, spec, observation, squashed).target)
+    assert np.max(np.asarray(spec.constraint.violation(observation, target))) < 1e-5
+
+
+def test_no_gradient_reaches_the_actor_through_its_target():
+    probe = moving_optimum()
+    spec, learner = spec_of(probe), Nfwpo(hidden=(16,))
+    state = learner.init(jax.random.key(0), spec)
+    observation = jnp.asarray(probe.observations)
+    target = learner.frank_wolfe(
+        state.critic, spec, observation, learner.squashed(state.actor, observation)
+    ).target
+    regression = jax.grad(
+        lambda actor: jnp.mean(jnp.sum((learner.squashed(actor, observation) - target) ** 2, axis=-1))
+    )(state.actor)
+    taken = jax.grad(lambda actor: learner.actor_step(actor, state, spec, observation).loss)(state.actor)
+    for one, other in zip(jax.tree.leaves(regression), jax.tree.leaves(taken), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_a_step_longer_than_the_way_is_refused():
+    with pytest.raises(ConfigurationError, match=r"\(0, 1\]"):
+        Nfwpo(rate=1.5)
