@@ -133,31 +133,33 @@ class NetworkEnvironment:
         """Send one packet per flow in each of two short intervals; what they observe is forgotten."""
         layout = self.layout
         senders = layout.senders
-        queues = empty_queues()
-        next_slot = jnp.zeros(())
         rates = jnp.full(layout.flows, 1.0 / 6.0, jnp.float32)
         nominal = jnp.asarray(layout.first_windows * WINDOW, jnp.float32)
-        overflow = jnp.zeros((), jnp.int32)
-        for part in jax.random.split(key):
-            interval = self._interval(
-                queues, next_slot, rates, nominal, part, layout.first_windows, SLOTS_PER_SECOND_AT_RESET
-            )
-            queues, next_slot = interval.queues, interval.next_slot
-            overflow = overflow + interval.tally.overflow
+
+        def fill(
+            carry: tuple[Queues, jax.Array], part: jax.Array
+        ) -> tuple[tuple[Queues, jax.Array], tuple[Tally, jax.Array]]:
+            windows, slot_rate = layout.first_windows, SLOTS_PER_SECOND_AT_RESET
+            interval = self._interval(*carry, rates, nominal, part, windows, slot_rate, can_fill=False)
+            return (interval.queues, interval.next_slot), (interval.tally, interval.duration)
+
+        (queues, next_slot), (tallies, durations) = jax.lax.scan(
+            fill, (empty_queues(), jnp.zeros(())), jax.random.split(key)
+        )
         due = slice(senders, 2 * senders)
         state = NetworkState(
             queues=queues,
             next_slot=next_slot,
-            due_count=interval.tally.returned[due],
-            due_round_trip=interval.tally.round_trip[due],
+            due_count=tallies.returned[-1, due],
+            due_round_trip=tallies.round_trip[-1, due],
             history=jnp.zeros((INTERVALS_SEEN, len(FEATURES))),
             steps=jnp.zeros((), jnp.int32),
-            overflow=overflow,
+            overflow=tallies.overflow.sum(),
             throughput=jnp.zeros(senders),
             round_trip=jnp.zeros(senders),
             drops=jnp.zeros(layout.paths),
             arrivals=jnp.zeros(LINKS),
-            duration=interval.duration,
+            duration=durations[-1],
         )
         return state, state.history.reshape(-1)
 
@@ -167,7 +169,14 @@ class NetworkEnvironment:
         rates = action.astype(jnp.float32) + jnp.float32(layout.rate_offset)
         nominal = jnp.where(state.steps == 0, jnp.float32(layout.first_windows * WINDOW), jnp.float32(1.0))
         interval = self._interval(
-            state.queues, state.next_slot, rates, nominal, key, WINDOWS, SLOTS_PER_SECOND
+            state.queues,
+            state.next_slot,
+            rates,
+            nominal,
+            key,
+            WINDOWS,
+            SLOTS_PER_SECOND,
+            can_fill=True,
         )
         tally, duration = interval.tally, interval.duration
         now, due = slice(layout.senders), slice(layout.senders, 2 * layout.senders)
@@ -234,11 +243,13 @@ class NetworkEnvironment:
         key: jax.Array,
         windows: int,
         slot_rate: int,
+        *,
+        can_fill: bool,
     ) -> _Interval:
         """Advance by one interval and move the origin of time to its end.
 
         As in the published simulator an interval ends with the first event at or after its nominal end; that
-        event still belongs to it.
+        event still belongs to it. `can_fill` tells whether a queue may reach its limit at all.
         """
         slot_key, service_key = jax.random.split(key)
         gaps = draw_gaps(slot_key, slot_rate, SLOTS)
@@ -261,11 +272,13 @@ class NetworkEnvironment:
 
         # The rule for full queues is costly and rarely needed: only then is the interval run again with it.
         # What the second run reads must depend on the loop, or the compiler moves it out and always runs it.
-        moved, tally = jax.lax.while_loop(
-            lambda carry: carry[1].may_drop,
-            lambda carry: run(jnp.where(carry[1].may_drop, ends, 0.0), is_exact=True),
-            run(ends, is_exact=False),
-        )
+        moved, tally = run(ends, is_exact=False)
+        if can_fill:
+            moved, tally = jax.lax.while_loop(
+                lambda carry: carry[1].may_drop,
+                lambda carry: run(jnp.where(carry[1].may_drop, ends, 0.0), is_exact=True),
+                (moved, tally),
+            )
         duration = jnp.minimum(next_departure(moved), tally.next_event[0])
         ends_with_slot = slot_after <= duration
         duration = jnp.minimum(duration, slot_after)
