@@ -175,3 +175,21 @@ def _resampled(scores: Scores, generator: np.random.Generator, resamples: int) -
         rows = generator.integers(runs, size=(count, runs, tasks))
         parts.append(scores[rows, np.arange(tasks)])
     return parts
+
+
+class Band(NamedTuple):
+    """A curve with its pointwise interval."""
+
+    middle: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def curve_band(curves: ArrayLike, resamples: int = 200, seed: int = 0, confidence: float = 0.95) -> Band:
+    """Return the interquartile mean over seeds at every point of (seeds, points), with its bootstrap interval."""
+    array = np.asarray(curves, dtype=np.float64)
+    rows = np.random.default_rng(seed).integers(len(array), size=(resamples, len(array)))
+    values = interquartile_mean(array[rows], axis=(-2,))
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(values, [tail, 100 - tail], axis=0)
+    return Band(interquartile_mean(array, axis=(-2,)), low, high)

@@ -6,6 +6,7 @@ a killed machine costs one cell; the folder alone tells what is left to do.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import signal
@@ -19,7 +20,7 @@ from inbounds.benchmark.cell import Cell
 from inbounds.errors import ConfigurationError
 from inbounds.training.record import CONFIG, EVALUATIONS, METRICS, RunFolder
 
-CELL, FINAL, FAILURE, LOG = "cell.json", "final.json", "failure.json", "log.txt"
+CELL, FINAL, FAILURE, LOG, LOCK = "cell.json", "final.json", "failure.json", "log.txt", ".lock"
 SWEEP_EPISODES = 10
 TIMED_ACTIONS = 2_000
 
@@ -84,6 +85,7 @@ def forget_start(folder: Path) -> None:
 
 def write_final(folder: Path, cell: Cell) -> None:
     """Evaluate the last policy on fresh episodes; the file appears whole or not at all."""
+    from inbounds.benchmark.episode import trace_episode
     from inbounds.benchmark.evaluation import (
         evaluate_run,
         has_preferences,
@@ -102,6 +104,7 @@ def write_final(folder: Path, cell: Cell) -> None:
             "points": [list(point) for point in points],
             "suggested": list(suggested_preference(points).preference),
         }
+    final["episode"] = trace_episode(opened, preference).as_json()
     final["inference"] = time_inference(opened, preference, TIMED_ACTIONS).as_json()
     temporary = folder / f".{FINAL}"
     temporary.write_text(json.dumps(final, indent=1) + "\n")
@@ -110,9 +113,26 @@ def write_final(folder: Path, cell: Cell) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the cell of one folder: 0 finished, 1 failed (the folder says why), 3 stopped and resumable."""
+    """Run the cell of one folder.
+
+    Returns 0 when it is finished, 1 when it failed (the folder says why), 3 when it was stopped and can go on,
+    4 when another process is at it.
+    """
     (name,) = sys.argv[1:] if arguments is None else arguments
     folder = Path(name)
+    with open(folder / LOCK, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print(f"another process is working on {folder}; it was left alone.")
+            return 4
+        return work_on(folder)
+
+
+def work_on(folder: Path) -> int:
+    """Run the cell of a folder that nobody else works on."""
+    if (folder / FINAL).exists():
+        return 0
     asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:

@@ -17,6 +17,7 @@ def draw_run(folder: RunFolder, references: Mapping[str, float]) -> Path:
     """Draw the evaluations of a run and write learning_curve.png into its folder; needs matplotlib."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     config, rows = folder.config(), list(folder.rows(EVALUATIONS))
     steps = np.asarray(sorted({row["step"] for row in rows}))
@@ -34,7 +35,7 @@ def draw_run(folder: RunFolder, references: Mapping[str, float]) -> Path:
                 axes.plot(steps, curves.T, color=COLOURS[0], alpha=0.25, linewidth=0.8)
             axes.plot(steps, np.nanmean(curves, axis=0), color=COLOURS[0], marker=".", label="policy")
             axes.set(xlabel="environment steps", ylabel=label)
-            axes.ticklabel_format(axis="x", style="sci", scilimits=(0, 4))
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         for index, (name, value) in enumerate(references.items()):
             left.axhline(value, color=COLOURS[1 + index], linestyle="--", linewidth=1, label=name)
         left.legend()

@@ -1,0 +1,82 @@
+"""From folders to results: run folders, result files and folders of either are read into one list."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from inbounds.benchmark.results import Result, collect_run, load_result, merged
+from inbounds.benchmark.trained import run_folders
+from inbounds.benchmark.worker import CELL, FINAL
+from inbounds.errors import InvalidInputError
+
+
+def read_results(paths: Sequence[Path]) -> list[Result]:
+    """Return the results below some paths, seeds of one cell put together."""
+    found: list[Result] = []
+    for path in paths:
+        found += read_one(path)
+    return merged(found)
+
+
+def read_one(path: Path) -> list[Result]:
+    """Return the results of one path: a result file, a run folder, or a folder above some of either."""
+    if path.is_file():
+        return [load_result(path)]
+    files = [file for file in sorted(path.rglob("*.json")) if is_result_file(file)] if path.is_dir() else []
+    if files:
+        return [load_result(file) for file in files]
+    folders = [folder for folder in run_folders([path]) if (folder / "evaluations.jsonl").exists()]
+    if not folders:
+        raise InvalidInputError(
+            f"{path} holds runs but none was evaluated yet. Let one reach its first evaluation."
+        )
+    results = [collect_run(folder, suite_of(folder)) for folder in folders]
+    return unique_names(results, folders, path)
+
+
+def is_result_file(path: Path) -> bool:
+    """Tell whether a JSON file is a result, by its first line and field."""
+    with open(path, encoding="utf-8") as handle:
+        return handle.readline().strip() == "{" and handle.readline().startswith('"format": ')
+
+
+def read_named_folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Return the run folders below some paths with the names of their results; result files have none."""
+    named: list[tuple[str, Path]] = []
+    for path in paths:
+        if path.is_dir() and not any(is_result_file(file) for file in path.rglob("*.json")):
+            for folder in run_folders([path]):
+                is_cell = (folder / CELL).exists()
+                plain = folder.resolve().name if folder == path or is_cell else str(folder.relative_to(path))
+                named.append((plain.replace("/", "-"), folder))
+    return named
+
+
+def suite_of(folder: Path) -> str:
+    """Return the suite of a cell's folder, runs/SUITE/CELL; runs of no suite have none."""
+    return folder.resolve().parent.name if (folder / CELL).exists() else ""
+
+
+def unique_names(results: list[Result], folders: list[Path], root: Path) -> list[Result]:
+    """Return runs that no suite planned under their path, since only their folders tell them apart."""
+    named = []
+    for result, folder in zip(results, folders, strict=True):
+        if not result.suite and folder != root:
+            named.append(dataclasses.replace(result, name=str(folder.relative_to(root)).replace("/", "-")))
+        else:
+            named.append(result)
+    return named
+
+
+def finished_cells(roots: Sequence[Path], suite: str) -> list[Result]:
+    """Return the finished cells of a suite below some roots (runs/SUITE on each machine), merged."""
+    found = []
+    for root in roots:
+        for cell in sorted((root / suite).glob(f"*/{CELL}")):
+            if (cell.parent / FINAL).exists():
+                expected = json.loads(cell.read_text())["seeds"]
+                found.append(dataclasses.replace(collect_run(cell.parent, suite), expected_seeds=expected))
+    return merged(found)

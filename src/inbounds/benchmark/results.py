@@ -1,0 +1,316 @@
+"""Results: what a report needs of run folders, in one small file per cell that can be committed and merged."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inbounds.benchmark.cell import Cell
+from inbounds.benchmark.evaluation import rounded
+from inbounds.benchmark.solver_calls import SUFFIX
+from inbounds.benchmark.worker import CELL, FINAL
+from inbounds.errors import InvalidInputError
+from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+
+FORMAT = 1
+POINTS = 160
+"""Points that a curve keeps; 1.5M steps evaluated every 10,000 are 150."""
+CURVES = ("return", "valid_action_rate", "deterministic_valid_rate", "training_projections")
+LAST_EVALUATION = "the last evaluation of training"
+FRESH_EPISODES = "the last policy on fresh episodes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One task, one method, some seeds: curves, final numbers, and where they come from."""
+
+    suite: str
+    name: str
+    task: str
+    learner: str
+    preset: str
+    variant: str
+    seeds: tuple[int, ...]
+    expected_seeds: int
+    """How many seeds the suite asks for; fewer in `seeds` means that the cell is not complete."""
+    steps: int
+    expected_steps: int
+    curve: Mapping[str, Any]
+    """`step`, and per curve one list per seed; `seconds` of training, evaluations aside."""
+    training: Mapping[str, Any]
+    """`step`, and `acceptance` with one list per seed."""
+    final: Mapping[str, Any]
+    """Per seed: return, valid action rates, solver calls; `source` says which episodes."""
+    worst_violation: float
+    """Over every evaluated action; training itself refuses what is infeasible."""
+    environment_steps: int
+    """Steps behind this result, all seeds and episodes of training together."""
+    front: Mapping[str, Any] | None
+    inference: Mapping[str, Any] | None
+    episode: Mapping[str, Any] | None
+    provenance: tuple[Mapping[str, Any], ...]
+    """One entry per run folder, with the seeds that it trained."""
+    command: str
+
+    @property
+    def method(self) -> str:
+        """Return the row that this result belongs to in a table of tasks and methods."""
+        return "-".join(part for part in (self.learner, self.preset, self.variant) if part)
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether all seeds were trained to the end and evaluated on fresh episodes."""
+        return (
+            len(self.seeds) >= self.expected_seeds
+            and self.steps >= self.expected_steps
+            and self.final["source"] == FRESH_EPISODES
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], origin: str = "this") -> Result:
+        """Read what `as_json` returned."""
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise InvalidInputError(
+                f"{origin} is not a result of format {FORMAT}. Collect it again from its run folder."
+            )
+        fields = {field.name for field in dataclasses.fields(cls)}
+        if missing := sorted(fields - set(data)):
+            raise InvalidInputError(
+                f"{origin} lacks {', '.join(missing)}. Collect it again from its run folder."
+            )
+        values = {name: data[name] for name in fields}
+        return cls(**{**values, "seeds": tuple(data["seeds"]), "provenance": tuple(data["provenance"])})
+
+
+def collect_run(path: Path, suite: str = "") -> Result:
+    """Read one run folder; whatever is missing or damaged is named, never averaged over."""
+    folder = RunFolder(path)
+    config = folder.config()
+    rows = list(folder.rows(EVALUATIONS))
+    if not rows:
+        raise InvalidInputError(f"{path} has no evaluation yet. Let it train to its first evaluation.")
+    seeds = tuple(range(config["training"]["seed"], config["training"]["seed"] + config["training"]["seeds"]))
+    curve = curves(rows, seeds, CURVES, path)
+    steps = curve["step"]
+    seconds = {row["step"]: row["seconds"] for row in rows}
+    curve = {**curve, "seconds": [rounded(seconds[step]) for step in steps]}
+    cell = Cell.from_json(json.loads((path / CELL).read_text())) if (path / CELL).exists() else None
+    learner = config["learner"]
+    last = max(row["step"] for row in rows)
+    written = json.loads((path / FINAL).read_text()) if (path / FINAL).exists() else {}
+    return Result(
+        suite=suite,
+        name=cell.name if cell else path.resolve().name,
+        task=config["task"],
+        learner=learner["name"],
+        preset=learner.get("preset", "default"),
+        variant=cell.variant if cell else "",
+        seeds=seeds,
+        expected_seeds=len(seeds),
+        steps=last,
+        expected_steps=config["training"]["steps"],
+        curve=curve,
+        training=training_curves(folder, seeds, path),
+        final=final_numbers(folder, rows, seeds, written, config["training"]["episodes"]),
+        worst_violation=max(row["worst_violation"] for row in rows),
+        environment_steps=last * len(seeds),
+        front=written.get("front"),
+        inference=written.get("inference"),
+        episode=written.get("episode"),
+        provenance=({**folder.provenance(), "seeds": list(seeds), **how_it_ran(folder, config)},),
+        command=cell.command(f"runs/{cell.name}") if cell else command_of(config),
+    )
+
+
+def how_it_ran(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a wall-clock time depends on."""
+    speeds = sorted(row["steps_per_second"] for row in folder.rows(METRICS))
+    return {
+        "environments": config["training"]["environments"],
+        "updates_per_step": config["training"]["updates_per_step"],
+        "median_steps_per_second": speeds[len(speeds) // 2] if speeds else None,
+        "learner_settings": config["learner"],
+    }
+
+
+def curves(
+    rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], names: Sequence[str], path: Path
+) -> dict[str, Any]:
+    """Return rows by name, seed and step; a seed that is missing at a step is an error."""
+    found = {(row["step"], row["seed"]): row for row in rows}
+    steps = sorted({step for step, _ in found})
+    for step in steps:
+        if missing := [seed for seed in seeds if (step, seed) not in found]:
+            raise InvalidInputError(
+                f"{path}: seed {missing[0]} has no row at step {step:,}. Resume the run, or remove the step."
+            )
+    kept = thinned(steps)
+    return {
+        "step": kept,
+        **{
+            name: [[_number(found[step, seed].get(name)) for step in kept] for seed in seeds]
+            for name in names
+        },
+    }
+
+
+def training_curves(folder: RunFolder, seeds: Sequence[int], path: Path) -> dict[str, Any]:
+    """Return acceptance and solver calls during training."""
+    rows = list(folder.rows(METRICS))
+    calls = sorted({name for row in rows for name in row if name.endswith(SUFFIX)})
+    return curves(rows, seeds, ("acceptance", *calls), path)
+
+
+def final_numbers(
+    folder: RunFolder,
+    rows: Sequence[Mapping[str, Any]],
+    seeds: Sequence[int],
+    written: Mapping[str, Any],
+    episodes: int,
+) -> dict[str, Any]:
+    """Return the final evaluation, or else the last one of training, and say which of the two it is."""
+    if "final" in written:
+        return {"source": FRESH_EPISODES, **written["final"]}
+    from inbounds.benchmark.solver_calls import count_solver_calls
+
+    last = max(row["step"] for row in rows)
+    by_seed = {row["seed"]: row for row in rows if row["step"] == last}
+    names = ("return", "return_deviation", "length", "valid_action_rate", "deterministic_valid_rate")
+    return {
+        "source": LAST_EVALUATION,
+        "seeds": list(seeds),
+        "episodes": episodes,
+        "preference": list(folder.config()["training"]["preference"]),
+        **{name: [rounded(by_seed[seed][name]) for seed in seeds] for name in names},
+        "worst_violation": max(row["worst_violation"] for row in rows),
+        "solver_calls": count_solver_calls(
+            folder, [by_seed[seed]["evaluation_projections"] for seed in seeds]
+        ).as_json(),
+    }
+
+
+def thinned(steps: Sequence[int], points: int = POINTS) -> list[int]:
+    """Return at most so many of the steps, always with the last one."""
+    stride = -(-len(steps) // points)
+    return [step for index, step in enumerate(reversed(steps)) if index % stride == 0][::-1] if steps else []
+
+
+def command_of(config: Mapping[str, Any]) -> str:
+    """Return the command of a run that no suite planned: what differs from the defaults is in its config.json."""
+    training, learner = config["training"], config["learner"]
+    return (
+        f"inbounds train {config['task']} --learner {learner['name']} --preset {learner.get('preset', 'default')} "
+        f"--steps {training['steps']} --seeds {training['seeds']} --seed {training['seed']}"
+    )
+
+
+def save_result(result: Result, folder: Path) -> Path:
+    """Write one result: every field on a line of its own, so that a change shows where it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}"
+        for name, value in result.as_json().items()
+    ]
+    path = folder / f"{result.name}.json"
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return path
+
+
+def load_result(path: Path) -> Result:
+    """Read a result file."""
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise InvalidInputError(
+            f"{path} is damaged ({error}). Collect it again from its run folder."
+        ) from error
+    return Result.from_json(data, str(path))
+
+
+def merged(results: Iterable[Result]) -> list[Result]:
+    """Return one result per suite and cell; seeds from several machines are put together.
+
+    The same seed twice, another simulator, other settings or other steps are refused: such numbers are no sample
+    of one thing.
+    """
+    by_cell: dict[tuple[str, str], Result] = {}
+    for result in results:
+        key = (result.suite, result.name)
+        by_cell[key] = joined(by_cell[key], result) if key in by_cell else result
+    return list(by_cell.values())
+
+
+def joined(first: Result, second: Result) -> Result:
+    """Return two results of one cell as one."""
+    if twice := sorted(set(first.seeds) & set(second.seeds)):
+        raise InvalidInputError(
+            f"{first.name}: seed {twice[0]} was trained twice. Leave one of the two folders out."
+        )
+    if first.steps != second.steps or first.curve["step"] != second.curve["step"]:
+        raise InvalidInputError(
+            f"{first.name}: seeds {list(first.seeds)} have {first.steps:,} steps, seeds {list(second.seeds)} have "
+            f"{second.steps:,}. Train them equally long."
+        )
+    if first.final["source"] != second.final["source"] or first.final["episodes"] != second.final["episodes"]:
+        raise InvalidInputError(f"{first.name}: the final evaluations differ in episodes. Finish both cells.")
+    require_same_origin([first, second])
+    final = {
+        name: value + second.final[name] if isinstance(value, list) and name != "preference" else value
+        for name, value in first.final.items()
+        if name != "solver_calls"
+    }
+    calls, more = first.final["solver_calls"], second.final["solver_calls"]
+    final["solver_calls"] = {
+        "acting": calls["acting"] + more["acting"],
+        "updates": {cause: counts + more["updates"][cause] for cause, counts in calls["updates"].items()},
+        "evaluation": calls["evaluation"] + more["evaluation"],
+        "rounding": calls["rounding"],
+    }
+    final["worst_violation"] = max(first.final["worst_violation"], second.final["worst_violation"])
+    return dataclasses.replace(
+        first,
+        seeds=first.seeds + second.seeds,
+        expected_seeds=max(first.expected_seeds, len(first.seeds) + len(second.seeds)),
+        curve={**joined_curves(first.curve, second.curve), "seconds": first.curve["seconds"]},
+        training=joined_curves(first.training, second.training),
+        final=final,
+        worst_violation=max(first.worst_violation, second.worst_violation),
+        environment_steps=first.environment_steps + second.environment_steps,
+        provenance=first.provenance + second.provenance,
+    )
+
+
+def joined_curves(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return curves of more seeds; the steps are the same."""
+    return {
+        name: value if name in ("step", "seconds") else value + second[name] for name, value in first.items()
+    }
+
+
+def require_same_origin(results: Sequence[Result]) -> None:
+    """Refuse one table from several simulators or several settings of one method."""
+    versions = {origin["packages"]["mujoco"] for result in results for origin in result.provenance}
+    if len(versions) > 1:
+        raise InvalidInputError(
+            f"these results come from MuJoCo {' and '.join(sorted(map(str, versions)))}; another version is another "
+            f"task. Report them apart, or train again with one version."
+        )
+    settings: dict[tuple[str, str], Any] = {}
+    for result in results:
+        for origin in result.provenance:
+            key = (result.task, result.name)
+            if settings.setdefault(key, origin["learner_settings"]) != origin["learner_settings"]:
+                raise InvalidInputError(
+                    f"{result.name}: its seeds were trained with different settings. Report them apart."
+                )
+
+
+def _number(value: Any) -> Any:
+    return None if value is None else rounded(float(value), 5)

@@ -1,0 +1,220 @@
+"""`inbounds benchmark`: the plan and its price first, then every open cell, and a table of what is finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from inbounds.cli.device import prepare_device
+from inbounds.cli.display import duration
+
+MANY = 24
+"""Longer plans are shown by task and state instead of cell by cell."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Run a suite: tasks x learners x seeds. Stop it at any time; the same command goes on where it stopped.
+
+    Every cell is a run folder below OUT/SUITE and a process of its own. What is finished is skipped, what was begun
+    is resumed, a cell that fails is reported and the others go on. Finished cells become small files below RESULTS,
+    which `inbounds report` reads and which can be committed; `--merge` adds those of other machines.
+    """
+
+    suite: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUITE")] = "smoke"
+    """Which suite; `inbounds list suites` explains them."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
+    """Where run folders are written: FOLDER/SUITE/CELL."""
+    results: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Where result files are written: FOLDER/SUITE/CELL.json; by default OUT/results."""
+    tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK [TASK ...]")] = ()
+    """Only these tasks of the suite."""
+    learners: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
+    """Only these learners of the suite."""
+    jobs: int = 1
+    """Cells that run side by side on this machine."""
+    steps: int | None = None
+    """Train every cell for so many steps instead of the suite's."""
+    seeds: int | None = None
+    """Train so many seeds instead of the suite's."""
+    seed: int = 0
+    """First seed: a second machine may take seeds 5 to 9 of the same cells, and `--merge` puts them together."""
+    plan: bool = False
+    """Only show the plan and its estimated time."""
+    retry: bool = False
+    """Try cells again that failed before."""
+    collect: bool = False
+    """Run nothing: only collect what is finished into RESULTS."""
+    merge: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER [FOLDER ...]")] = ()
+    """Further OUT folders, copied from other machines, whose finished cells are collected too."""
+    device: Annotated[str | None, tyro.conf.arg(metavar="cpu|gpu")] = None
+    """Where to compute; by default what JAX finds."""
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """Run the cells on a Ray cluster instead (`auto`, or host:port); needs the package ray."""
+
+
+def run(arguments: list[str]) -> int:
+    """Plan, run, collect."""
+    options = tyro.cli(Options, prog="inbounds benchmark", args=arguments)
+    prepare_device(options.device)
+    from inbounds.benchmark.collecting import finished_cells
+    from inbounds.benchmark.plan import State
+    from inbounds.benchmark.results import save_result
+    from inbounds.benchmark.suite import missing_learners, suite_by_name
+
+    console = Console(highlight=False)
+    suite = suite_by_name(options.suite)
+    target = (options.results or options.out / "results") / suite.name
+    if missing := missing_learners(suite):
+        console.print(f"not in this version, so left out: {', '.join(missing)}", soft_wrap=True)
+    failed = 0
+    if not options.collect:
+        cells = make_plan(options)
+        show_plan(console, suite, cells, options)
+        if options.plan:
+            return 0
+        wanted = (State.WAITING, State.BEGUN, *((State.FAILED,) if options.retry else ()))
+        states = execute(console, [cell for cell in cells if cell.state in wanted], options)
+        failed = sum(state is State.FAILED for state in states.values())
+        failed += sum(cell.state is State.FAILED for cell in cells) if not options.retry else 0
+    results = finished_cells([options.out, *options.merge], suite.name)
+    for result in results:
+        save_result(result, target)
+    show_results(console, results)
+    console.print(
+        f"{len(results)} finished cells in {target}. Look at them: inbounds report {target}", soft_wrap=True
+    )
+    return 1 if failed else 0
+
+
+def make_plan(options: Options) -> list[Any]:
+    """Return the cells of the suite with their state and estimated time."""
+    from inbounds.benchmark.plan import Speeds, plan
+    from inbounds.benchmark.suite import available_cells, suite_by_name
+
+    suite = suite_by_name(options.suite)
+    cells = [adjusted(cell, options) for cell in available_cells(suite, options.tasks, options.learners)]
+    return plan(cells, options.out / suite.name, Speeds(measurements(options), this_device()))
+
+
+def adjusted(cell: Any, options: Options) -> Any:
+    """Return a cell with the steps and seeds asked for."""
+    changes = {"steps": options.steps, "seeds": options.seeds, "seed": options.seed or None}
+    return dataclasses.replace(cell, **{name: value for name, value in changes.items() if value is not None})
+
+
+def measurements(options: Options) -> list[Any]:
+    """Return all results at hand, for their speeds."""
+    from inbounds.benchmark.collecting import is_result_file
+    from inbounds.benchmark.results import load_result
+
+    roots = [options.results or options.out / "results", Path("benchmarks") / "results"]
+    files = [
+        file
+        for root in roots
+        if root.is_dir()
+        for file in sorted(root.rglob("*.json"))
+        if is_result_file(file)
+    ]
+    return [load_result(file) for file in files]
+
+
+def this_device() -> str:
+    """Return the kind of device, as provenance names it."""
+    import jax
+
+    device = jax.devices()[0]
+    return f"{device.platform}: {device.device_kind}"
+
+
+def show_plan(console: Console, suite: Any, cells: Sequence[Any], options: Options) -> None:
+    """Print what will run and what it will cost, or what is not known about that."""
+    from inbounds.benchmark.plan import State, total_seconds
+
+    console.print(f"[bold]{suite.name}[/]: {suite.question} (paper: {suite.shows})", soft_wrap=True)
+    if len(cells) <= MANY:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("cell", "seeds", "steps left", "state", "estimate"):
+            table.add_column(heading, justify="left" if heading in ("cell", "state") else "right")
+        for cell in cells:
+            estimate = (
+                ""
+                if cell.state is State.FINISHED
+                else "?"
+                if cell.seconds_left is None
+                else duration(cell.seconds_left)
+            )
+            words = f"{cell.state.value} {cell.note}".strip()
+            table.add_row(cell.cell.name, str(cell.cell.seeds), f"{cell.steps_left:,}", words, estimate)
+        console.print(table)
+    counts = Counter(cell.state for cell in cells)
+    console.print(", ".join(f"{counts[state]} {state.value}" for state in State if counts[state]))
+    seconds, unknown = total_seconds(cells, options.jobs)
+    if seconds:
+        console.print(
+            f"about {duration(seconds)} at the speed measured on this kind of device, evaluations aside"
+        )
+    if unknown:
+        console.print(
+            f"{unknown} cells of unknown duration: nothing comparable was measured on this kind of device yet; the "
+            f"estimate appears as cells finish",
+            soft_wrap=True,
+        )
+    for cell in cells:
+        if cell.state is State.FAILED:
+            console.print(
+                f"[red]failed before[/] {cell.cell.name}: {cell.note} (--retry tries again)", soft_wrap=True
+            )
+
+
+def execute(console: Console, cells: Sequence[Any], options: Options) -> dict[str, Any]:
+    """Run the cells here or on a Ray cluster."""
+
+    def report(line: str) -> None:
+        console.print(line, soft_wrap=True, markup=False)
+
+    if options.ray is not None:
+        from inbounds.benchmark.ray_cluster import run_on_ray
+
+        return run_on_ray(cells, options.ray, report)
+    from inbounds.benchmark.execute import run_locally
+
+    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str((options.out / ".compiled").resolve()))
+    threads = max(1, len(os.sched_getaffinity(0)) // options.jobs)
+    environment = {"JAX_COMPILATION_CACHE_DIR": cache, "OMP_NUM_THREADS": str(threads)}
+    return run_locally(cells, options.jobs, report, environment)
+
+
+def show_results(console: Console, results: Sequence[Any]) -> None:
+    """Print the final table: mean and deviation over seeds, as the paper does."""
+    from inbounds.benchmark.statistics import mean_and_deviation
+
+    if not results:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("cell")
+    for heading in ("seeds", "steps", "return", "valid action rate", "solver calls", "worst violation"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        returns, rates = (mean_and_deviation(result.final[name]) for name in ("return", "valid_action_rate"))
+        calls = result.final["solver_calls"]
+        training = [sum(row) for row in zip(calls["acting"], *calls["updates"].values(), strict=True)]
+        table.add_row(
+            result.name,
+            str(len(result.seeds)),
+            f"{result.steps:,}",
+            f"{returns[0]:.4g} ± {returns[1]:.2g}",
+            f"{rates[0]:.3f} ± {rates[1]:.2g}",
+            f"{sum(training) / len(training):,.0f}" if training else "unknown",
+            f"{result.worst_violation:g}",
+        )
+    console.print(table)

@@ -1,0 +1,137 @@
+"""`inbounds report`: run folders and result files become one web page, and figures for a paper."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from inbounds.errors import ConfigurationError
+
+FILM = "film"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Turn run folders, result files, or folders of either into one self-contained page.
+
+    The page needs no network and no other file. `--figures` also writes the paper's figures as PDF, SVG and PNG;
+    `--live` serves the page on this machine and follows runs in progress.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUNS [RUNS ...]")] = ()
+    """Run folders, folders above them, or results (benchmarks/results/paper)."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """The page; by default report.html beside the first of RUNS."""
+    title: str | None = None
+    """Heading of the page."""
+    figures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Also write every figure here."""
+    formats: tuple[str, ...] = ("pdf", "svg", "png")
+    """Formats of the figures."""
+    films: bool = False
+    """Film one episode of every run folder (its first seed) and put it into the page."""
+    live: bool = False
+    """Serve the page on this machine and redraw it as numbers arrive; Ctrl-C ends it."""
+    port: int = 8010
+    """Port of the live page."""
+
+
+def run(arguments: list[str]) -> int:
+    """Write the page, or serve it."""
+    options = tyro.cli(Options, prog="inbounds report", args=arguments)
+    if not options.runs:
+        raise ConfigurationError("a report of what? Give run folders or results: inbounds report runs/demo.")
+    if options.live:
+        return follow(options)
+    from inbounds.benchmark.collecting import read_results
+    from inbounds.report.page import render_page
+
+    results = read_results(options.runs)
+    if options.films:
+        film_runs(options.runs)
+    target = options.out or default_page(options.runs[0])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(render_page(collect(options)), encoding="utf-8")
+    print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB, {len(results)} results)")
+    if options.figures is not None:
+        from inbounds.report.figures import write_figures
+
+        written = write_figures(results, options.figures, options.formats)
+        print(f"wrote {len(written)} figures to {options.figures}")
+    return 0
+
+
+def default_page(first: Path) -> Path:
+    """Return where the page goes if nobody says: into the folder that it is about."""
+    return (first if first.is_dir() else first.parent) / "report.html"
+
+
+def collect(options: Options) -> dict[str, Any]:
+    """Read everything again and return the page's data."""
+    from inbounds.benchmark.collecting import read_results
+    from inbounds.report.page_data import page_data
+
+    title = options.title or f"Report on {', '.join(path.name or str(path) for path in options.runs)}"
+    return page_data(
+        read_results(options.runs), read_references(options.runs), title, read_films(options.runs)
+    )
+
+
+def read_references(paths: tuple[Path, ...]) -> dict[str, Any]:
+    """Return what reference policies get, where it was measured: references.json beside or above the results."""
+    for path in paths:
+        for folder in (path, *path.resolve().parents[:2]):
+            file = folder / "references.json"
+            if file.is_file():
+                tasks: dict[str, Any] = json.loads(file.read_text())["tasks"]
+                return tasks
+    return {}
+
+
+def read_films(paths: tuple[Path, ...]) -> dict[str, str]:
+    """Return the films that lie in run folders, by the name of their result."""
+    from inbounds.benchmark.collecting import read_named_folders
+    from inbounds.report.page import FILMS, film_as_text
+
+    films = {}
+    for name, folder in read_named_folders(paths):
+        for ending in FILMS:
+            if (text := film_as_text(folder / f"{FILM}{ending}")) is not None:
+                films[name] = text
+    return films
+
+
+def film_runs(paths: tuple[Path, ...]) -> None:
+    """Film every run folder that has no film yet."""
+    import importlib.util
+
+    from inbounds.benchmark.collecting import read_named_folders
+    from inbounds.cli.render import run as render
+    from inbounds.report.page import FILMS
+
+    ending = ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
+    for _, folder in read_named_folders(paths):
+        if not any((folder / f"{FILM}{known}").exists() for known in FILMS):
+            render(["--policy", str(folder), "--steps", "200", "--out", str(folder / f"{FILM}{ending}")])
+
+
+def follow(options: Options) -> int:
+    """Serve the page until Ctrl-C."""
+    from inbounds.report.live import make_server
+
+    server = make_server(lambda: collect(options), options.port)
+    print(
+        f"follow {', '.join(map(str, options.runs))} at http://127.0.0.1:{server.server_address[1]} (Ctrl-C ends)",
+        flush=True,
+    )
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print("ended.")
+    finally:
+        server.server_close()
+    return 0

@@ -1,0 +1,179 @@
+"use strict";
+// Small charts in SVG: lines with bands, scatter plots and bars. Every number comes ready-made from the data.
+const NS = "http://www.w3.org/2000/svg";
+const DASHES = ["", "6 3", "2 3", "7 3 2 3"];
+
+function node(name, attributes, parent, text) {
+  const made = document.createElementNS(NS, name);
+  for (const key in attributes) if (attributes[key] !== null) made.setAttribute(key, attributes[key]);
+  if (text !== undefined) made.textContent = text;
+  if (parent) parent.appendChild(made);
+  return made;
+}
+
+function element(name, attributes, parent, text) {
+  const made = document.createElement(name);
+  for (const key in attributes) {
+    if (key === "on") for (const kind in attributes.on) made.addEventListener(kind, attributes.on[kind]);
+    else if (attributes[key] !== null && attributes[key] !== false) made.setAttribute(key, attributes[key]);
+  }
+  if (text !== undefined) made.textContent = text;
+  if (parent) parent.appendChild(made);
+  return made;
+}
+
+function compact(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  const unit = size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""];
+  if (size !== 0 && size < 1e-3) return value.toExponential(1).replace("-", "−");
+  return String(Number((value / unit[0]).toPrecision(unit[1] ? 3 : 4))).replace("-", "−") + unit[1];
+}
+
+function ticks(low, high, count) {
+  const span = high - low || Math.abs(high) || 1;
+  const raw = span / count, power = Math.pow(10, Math.floor(Math.log10(raw)));
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((m) => m >= raw);
+  const found = [];
+  for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + step * 1e-9; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
+  return found;
+}
+
+function scaleOf(values, pixels, isLog, padding) {
+  let low = Math.min(...values), high = Math.max(...values);
+  if (isLog) {
+    low = Math.log10(Math.max(low, 1)); high = Math.log10(Math.max(high, 10));
+    if (high - low < 1) high = low + 1;
+    const at = (value) => pixels[0] + (Math.log10(Math.max(value, 1)) - low) / (high - low) * (pixels[1] - pixels[0]);
+    const marks = [];
+    for (let power = Math.ceil(low - 1e-9); power <= high + 1e-9; power++) marks.push(Math.pow(10, power));
+    return { at, marks };
+  }
+  if (low === high) { low -= Math.abs(low) * 0.05 || 0.5; high += Math.abs(high) * 0.05 || 0.5; }
+  const room = (high - low) * padding;
+  low -= room; high += room;
+  return { at: (value) => pixels[0] + (value - low) / (high - low) * (pixels[1] - pixels[0]), marks: ticks(low, high, 4) };
+}
+
+function frame(parent, options) {
+  const width = options.width, height = options.height;
+  const box = { left: 46, right: width - 8, top: 8, bottom: height - 30 };
+  const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.title }, parent);
+  const x = scaleOf(options.xs, [box.left, box.right], options.xlog, options.xpad ?? 0);
+  const y = options.ys01
+    ? { at: (value) => box.bottom + (value - options.ys01[0]) / (options.ys01[1] - options.ys01[0]) * (box.top - box.bottom), marks: ticks(options.ys01[0], options.ys01[1], 4) }
+    : scaleOf(options.ys, [box.bottom, box.top], options.ylog, 0.06);
+  for (const mark of y.marks) {
+    const at = y.at(mark);
+    if (at > box.bottom + 1 || at < box.top - 1) continue;
+    node("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "rule" }, svg);
+    node("text", { x: box.left - 5, y: at + 3.5, "text-anchor": "end" }, svg, compact(mark));
+  }
+  for (const mark of x.marks) {
+    const at = x.at(mark);
+    if (at < box.left - 1 || at > box.right + 1) continue;
+    node("line", { x1: at, x2: at, y1: box.bottom, y2: box.bottom + 3, class: "axis" }, svg);
+    node("text", { x: at, y: box.bottom + 14, "text-anchor": "middle" }, svg, compact(mark));
+  }
+  node("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "axis" }, svg);
+  node("text", { x: (box.left + box.right) / 2, y: height - 3, "text-anchor": "middle" }, svg, options.xlabel);
+  return { svg, x, y, box };
+}
+
+function lineChart(parent, series, options) {
+  const xs = series.flatMap((s) => [s.x[0], s.x[s.x.length - 1]]);
+  const ys = series.flatMap((s) => [...s.mid, ...(s.low || []), ...(s.high || [])]).concat((options.lines || []).map((l) => l.y));
+  if (!xs.length) { element("p", { class: "hint" }, parent, "nothing to draw"); return; }
+  const { svg, x, y, box } = frame(parent, { ...options, xs, ys });
+  for (const one of series) {
+    const path = (values) => values.map((value, i) => `${i ? "L" : "M"}${x.at(one.x[i]).toFixed(1)} ${y.at(value).toFixed(1)}`).join("");
+    if (one.low) {
+      const back = one.low.map((value, i) => `L${x.at(one.x[i]).toFixed(1)} ${y.at(value).toFixed(1)}`).reverse().join("");
+      node("path", { d: path(one.high) + back + "Z", fill: one.colour, opacity: 0.16 }, svg);
+    }
+    node("path", { d: path(one.mid), fill: "none", stroke: one.colour, "stroke-width": 1.7, "stroke-dasharray": one.dash || null, "stroke-linejoin": "round" }, svg);
+    if (one.x.length === 1) node("circle", { cx: x.at(one.x[0]), cy: y.at(one.mid[0]), r: 2.5, fill: one.colour }, svg);
+  }
+  for (const line of options.lines || []) {
+    node("line", { x1: box.left, x2: box.right, y1: y.at(line.y), y2: y.at(line.y), stroke: line.colour || "var(--soft)", "stroke-dasharray": "5 4", "stroke-width": 1.2 }, svg);
+    node("text", { x: box.right, y: y.at(line.y) - 3, "text-anchor": "end" }, svg, line.label);
+  }
+  const cross = node("line", { y1: box.top, y2: box.bottom, class: "axis", visibility: "hidden" }, svg);
+  svg.addEventListener("mousemove", (event) => {
+    const area = svg.getBoundingClientRect();
+    const at = (event.clientX - area.left) / area.width * options.width;
+    let nearest = null, where = null;
+    for (const one of series) one.x.forEach((value) => { const gap = Math.abs(x.at(value) - at); if (nearest === null || gap < nearest) { nearest = gap; where = value; } });
+    cross.setAttribute("x1", x.at(where)); cross.setAttribute("x2", x.at(where)); cross.setAttribute("visibility", "visible");
+    const rows = series.map((one) => {
+      let i = 0;
+      one.x.forEach((value, k) => { if (Math.abs(value - where) < Math.abs(one.x[i] - where)) i = k; });
+      return [one.label, compact(one.mid[i]) + (one.low ? ` [${compact(one.low[i])}, ${compact(one.high[i])}]` : ""), one.colour, one.mid[i]];
+    }).sort((a, b) => b[3] - a[3]).slice(0, 14);
+    showTip(event, `${options.xlabel} ${compact(where)}`, rows);
+  });
+  svg.addEventListener("mouseleave", () => { cross.setAttribute("visibility", "hidden"); hideTip(); });
+}
+
+function scatterChart(parent, groups, options) {
+  const xs = groups.flatMap((g) => g.points.map((p) => p[0]).concat((g.line || []).map((p) => p[0])));
+  const ys = groups.flatMap((g) => g.points.map((p) => p[1]).concat((g.line || []).map((p) => p[1])));
+  const { svg, x, y } = frame(parent, { ...options, xs, ys, xpad: 0.05 });
+  for (const group of groups) {
+    if (group.line) {
+      node("path", { d: group.line.map((p, i) => `${i ? "L" : "M"}${x.at(p[0]).toFixed(1)} ${y.at(p[1]).toFixed(1)}`).join(""), fill: "none", stroke: group.colour, "stroke-width": 1, opacity: 0.6 }, svg);
+      for (const p of group.line) {
+        const dot = node("circle", { cx: x.at(p[0]), cy: y.at(p[1]), r: 1.8, fill: group.colour, opacity: 0.7 }, svg);
+        hoverable(dot, group.label, [[`preference ${p[2]}`, ""], ["return", compact(p[1])], ["valid action rate", compact(p[0])]]);
+        if (p[3]) node("circle", { cx: x.at(p[0]), cy: y.at(p[1]), r: 6, fill: "none", stroke: group.colour, "stroke-width": 1.6 }, svg);
+      }
+    }
+    for (const p of group.points) {
+      const dot = node("circle", { cx: x.at(p[0]), cy: y.at(p[1]), r: 4, fill: group.colour, opacity: 0.85 }, svg);
+      hoverable(dot, group.label, [[`seed ${p[2]}`, ""], ["return", compact(p[1])], ["valid action rate", compact(p[0])]]);
+    }
+  }
+}
+
+function barChart(parent, bars, options) {
+  const height = 34 + bars.length * 22, width = options.width, left = 130;
+  const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.title }, parent);
+  const x = scaleOf([...bars.map((b) => b.value), options.xlog ? 1 : 0], [left, width - 70], options.xlog, 0);
+  for (const mark of x.marks) {
+    node("line", { x1: x.at(mark), x2: x.at(mark), y1: 4, y2: height - 26, class: "rule" }, svg);
+    node("text", { x: x.at(mark), y: height - 14, "text-anchor": "middle" }, svg, compact(mark));
+  }
+  bars.forEach((bar, i) => {
+    const top = 6 + i * 22, start = x.at(options.xlog ? 1 : 0);
+    node("text", { x: left - 6, y: top + 12, "text-anchor": "end" }, svg, bar.label);
+    const rect = node("rect", { x: start, y: top, width: Math.max(1, x.at(bar.value) - start), height: 15, rx: 3, fill: bar.colour, opacity: 0.85 }, svg);
+    hoverable(rect, bar.label, bar.rows);
+    node("text", { x: Math.max(x.at(bar.value), start + 1) + 5, y: top + 12 }, svg, compact(bar.value));
+  });
+  node("text", { x: (left + width - 70) / 2, y: height - 1, "text-anchor": "middle" }, svg, options.xlabel);
+}
+
+function hoverable(target, title, rows) {
+  target.addEventListener("mousemove", (event) => showTip(event, title, rows));
+  target.addEventListener("mouseleave", hideTip);
+}
+
+function showTip(event, title, rows) {
+  const tip = document.getElementById("tip");
+  tip.replaceChildren();
+  element("b", {}, tip, title);
+  const table = element("table", {}, tip);
+  for (const row of rows) {
+    const line = element("tr", {}, table);
+    const name = element("td", {}, line);
+    if (row[2]) name.style.color = row[2];
+    name.textContent = (row[2] ? "● " : "") + row[0];
+    element("td", {}, line, row[1]);
+  }
+  tip.hidden = false;
+  const space = tip.getBoundingClientRect();
+  tip.style.left = Math.min(event.clientX + 14, innerWidth - space.width - 8) + "px";
+  tip.style.top = Math.min(event.clientY + 14, innerHeight - space.height - 8) + "px";
+}
+
+function hideTip() { document.getElementById("tip").hidden = true; }

@@ -1,0 +1,44 @@
+"""Follows runs in progress: the report's page, served on this machine, draws itself again as numbers arrive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from inbounds.errors import InboundsError
+from inbounds.report.page import render_page
+
+
+def make_server(collect: Callable[[], dict[str, Any]], port: int = 0) -> ThreadingHTTPServer:
+    """Return a server on the loopback address: `/` is the page, `/data.json` what `collect` finds now."""
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers two addresses and refuses everything else."""
+
+        def do_GET(self) -> None:
+            """Answer one request; a run that is just being written gives a moment's pause, not an end."""
+            try:
+                if self.path == "/":
+                    self._answer(200, "text/html; charset=utf-8", render_page(collect(), live=True))
+                elif self.path == "/data.json":
+                    self._answer(200, "application/json", json.dumps(collect(), separators=(",", ":")))
+                else:
+                    self._answer(404, "text/plain", "not here")
+            except InboundsError as error:
+                self._answer(503, "text/plain", str(error))
+
+        def _answer(self, status: int, kind: str, text: str) -> None:
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Stay quiet: the terminal belongs to the user."""
+
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)

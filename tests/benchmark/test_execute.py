@@ -1,0 +1,113 @@
+"""Running cells: processes, failures that stop nobody, stopping and going on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from inbounds.benchmark import worker
+from inbounds.benchmark.cell import Cell, pairs
+from inbounds.benchmark.execute import run_locally
+from inbounds.benchmark.plan import Speeds, State, plan
+from inbounds.errors import ConfigurationError
+
+TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5, "warm_up": "box"})
+QUICK = pairs({"evaluate_every": 100, "episodes": 2, "environments": 2, "capacity": 500, "warm_up": 20})
+GOOD = Cell("reacher", "aram", "default", 200, seeds=2, settings=TINY, training=QUICK, final_episodes=2)
+BAD = Cell("reacher", "aram", "default", 200, seeds=2, variant="bad", settings=pairs({"penalty": -1.0}))
+
+
+class Finished(NamedTuple):
+    folder: Path
+    steps_at_stop: int
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A cell that was stopped at its first report and then went on to its end."""
+    folder = tmp_path_factory.mktemp("suite") / GOOD.name
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "TIMED_ACTIONS", 5)
+        patch.setattr(worker, "SWEEP_EPISODES", 1)
+        worker.prepare(folder, GOOD)
+        assert not worker.run_cell(folder, GOOD, should_stop=lambda: True)
+        (stopped,) = plan([GOOD], folder.parent, Speeds([], ""))
+        assert stopped.state is State.BEGUN
+        assert worker.run_cell(folder, GOOD)
+    return Finished(folder, GOOD.steps - stopped.steps_left)
+
+
+def test_a_finished_cell_has_final_numbers_of_every_seed_on_fresh_episodes(finished: Finished) -> None:
+    final = json.loads((finished.folder / "final.json").read_text())
+    assert len(final["final"]["return"]) == 2 and final["final"]["episodes"] == 2
+    assert final["final"]["worst_violation"] == 0 and max(final["episode"]["share"]) <= 1 + 1e-6
+    assert final["inference"]["with_step"] > final["inference"]["mean"] > 0
+    assert len(final["front"]["points"]) == 12
+    (done,) = plan([GOOD], finished.folder.parent, Speeds([], ""))
+    assert done.state is State.FINISHED
+
+
+def test_a_stopped_cell_goes_on_from_its_checkpoint(finished: Finished) -> None:
+    assert finished.steps_at_stop == 100
+    rows = (finished.folder / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [100, 100, 200, 200]
+
+
+def test_what_died_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cell"
+    worker.prepare(folder, GOOD)
+    (folder / "config.json").write_text("{}")
+    (folder / "evaluations.jsonl").write_text("damaged")
+    worker.forget_start(folder)
+    assert not (folder / "config.json").exists() and (folder / "cell.json").exists()
+
+
+def test_a_folder_keeps_its_experiment(tmp_path: Path) -> None:
+    worker.prepare(tmp_path / "cell", GOOD)
+    worker.prepare(tmp_path / "cell", GOOD)
+    with pytest.raises(ConfigurationError, match="variant"):
+        worker.prepare(tmp_path / "cell", BAD)
+
+
+def test_a_failing_cell_says_why_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    told: list[str] = []
+    cells = plan([BAD], tmp_path, Speeds([], ""))
+    states = run_locally(cells, 1, told.append, {})
+    assert states == {BAD.name: State.FAILED}
+    assert any("would reward rejections" in line for line in told)
+    (again,) = plan([BAD], tmp_path, Speeds([], ""))
+    assert again.state is State.FAILED and "would reward rejections" in again.note
+
+
+def test_two_processes_never_work_on_one_cell(tmp_path: Path) -> None:
+    import fcntl
+
+    worker.prepare(tmp_path / "cell", BAD)
+    with open(tmp_path / "cell" / worker.LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert worker.main([str(tmp_path / "cell")]) == 4
+    assert not (tmp_path / "cell" / worker.FAILURE).exists()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_asked_to_stop_saves_and_its_cell_goes_on(tmp_path: Path) -> None:
+    cell = Cell(
+        "reacher", "aram", "default", 200_000, seeds=1, settings=TINY, training=QUICK[2:], final_episodes=2
+    )
+    folder = tmp_path / cell.name
+    worker.prepare(folder, cell)
+    process = subprocess.Popen([sys.executable, "-m", "inbounds.benchmark.worker", str(folder)])
+    while not (folder / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=120) == 3
+    (stopped,) = plan([cell], tmp_path, Speeds([], ""))
+    assert stopped.state is State.BEGUN and 0 < stopped.steps_left < 200_000

@@ -1,0 +1,122 @@
+"""Suites as data, cells, plans and their price."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inbounds.benchmark.cell import Cell, pairs
+from inbounds.benchmark.plan import Speeds, State, plan, total_seconds
+from inbounds.benchmark.suite import (
+    PAPER_TASKS,
+    STEPS,
+    SUITES,
+    available_cells,
+    missing_learners,
+    suite_by_name,
+)
+from inbounds.cli.options import parse
+from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.learners.registry import LEARNERS
+from tests.benchmark.synthetic_runs import make_result, write_run
+
+CELL = Cell("reacher", "aram", "default", 300, seeds=2)
+NOTHING = Speeds([], "cpu: cpu")
+RUNNABLE = [cell for suite in SUITES.values() for cell in available_cells(suite)]
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
+def test_the_cells_of_a_suite_have_names_of_their_own(suite: object) -> None:
+    names = [cell.name for cell in suite.cells()]  # type: ignore[attr-defined]
+    assert len(set(names)) == len(names) > 0
+
+
+def test_the_paper_suite_has_every_task_with_its_steps_and_five_seeds() -> None:
+    cells = SUITES["paper"].cells()
+    assert {cell.task for cell in cells} == set(PAPER_TASKS)
+    assert all(
+        cell.steps == STEPS[cell.task] and cell.seeds == 5 and cell.final_episodes == 100 for cell in cells
+    )
+    assert STEPS["ant"] == 1_500_000 and STEPS["reacher"] == 300_000 and STEPS["nsfnet"] == 500_000
+    assert {cell.preset for cell in cells if cell.learner == "aram"} == {"default", "paper"}
+
+
+@pytest.mark.parametrize("cell", RUNNABLE[::7], ids=lambda cell: cell.name)
+def test_a_cell_can_be_built_and_repeated_by_its_command(cell: Cell) -> None:
+    learner = cell.make_learner()
+    words = cell.command("runs/x").split()
+    assert words[:2] == ["inbounds", "train"]
+    request = parse(words[2:])
+    assert request.learner == learner and request.task == cell.task
+    assert (request.training.steps, request.training.seeds) == (cell.steps, cell.seeds)
+
+
+def test_every_cell_whose_learner_exists_can_be_built() -> None:
+    for cell in RUNNABLE:
+        cell.make_learner()
+
+
+def test_a_cell_survives_its_file() -> None:
+    for cell in SUITES["ablation-morl"].cells():
+        assert Cell.from_json(json.loads(json.dumps(cell.as_json()))) == cell
+    with pytest.raises(ConfigurationError, match="no cell"):
+        Cell.from_json({"task": "reacher"})
+
+
+def test_the_ablation_has_one_cell_per_preference() -> None:
+    cells = [cell for cell in SUITES["ablation-morl"].cells() if cell.learner == "sosac"]
+    assert {dict(cell.settings)["preference"] for cell in cells} == {(0.9, 0.1), (0.5, 0.5), (0.1, 0.9)}
+
+
+def test_learners_that_do_not_exist_are_left_out_and_named() -> None:
+    suite = SUITES["paper"]
+    assert {cell.learner for cell in available_cells(suite)} <= set(LEARNERS)
+    assert not set(missing_learners(suite)) & set(LEARNERS)
+
+
+def test_a_suite_is_narrowed_to_tasks_and_learners_and_refuses_others() -> None:
+    cells = available_cells(SUITES["paper"], tasks=("reacher",), learners=("aram",))
+    assert {cell.name for cell in cells} == {"reacher-aram-default", "reacher-aram-paper"}
+    with pytest.raises(UnknownNameError, match="reacher"):
+        available_cells(SUITES["paper"], tasks=("reecher",))
+    with pytest.raises(UnknownNameError, match="smoke"):
+        suite_by_name("smok")
+
+
+def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_path: Path) -> None:
+    cells = [Cell("reacher", "aram", "default", 300, seeds=2, variant=name) for name in "abcd"]
+    write_run(tmp_path / cells[0].name, cell=cells[0])
+    begun = write_run(tmp_path / cells[1].name, cell=cells[1], is_final=False)
+    (begun / "checkpoints" / "step-000000000200").mkdir(parents=True)
+    failed = write_run(tmp_path / cells[2].name, cell=cells[2], is_final=False)
+    (failed / "failure.json").write_text(json.dumps({"error": "Boom: it broke\nbadly", "trace": ""}))
+    found = plan(cells, tmp_path, NOTHING)
+    assert [one.state for one in found] == [State.FINISHED, State.BEGUN, State.FAILED, State.WAITING]
+    assert [one.steps_left for one in found] == [0, 100, 300, 300]
+    assert found[1].seconds_left == pytest.approx(100 / 50.0) and found[2].note == "Boom: it broke"
+
+
+def test_a_folder_of_another_experiment_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / CELL.name, cell=CELL)
+    other = Cell("reacher", "aram", "default", 900, seeds=2)
+    with pytest.raises(ConfigurationError, match="steps 300 instead of 900"):
+        plan([other], tmp_path, NOTHING)
+
+
+def test_time_is_estimated_from_the_most_similar_measurement_on_the_same_kind_of_device() -> None:
+    results = [make_result(), make_result(task="ant", name="ant-aram-default")]
+    speeds = Speeds(results, "cpu: cpu")
+    assert speeds.of(CELL) == 50.0
+    assert Speeds(results, "gpu: other").of(CELL) is None
+
+
+def test_an_estimate_says_what_it_does_not_know(tmp_path: Path) -> None:
+    cells = plan([CELL, Cell("bss3z", "td3", "paper", 100)], tmp_path, Speeds([make_result()], "cpu: cpu"))
+    seconds, unknown = total_seconds(cells, jobs=2)
+    assert seconds == pytest.approx(300 / 50.0 / 2) and unknown == 1
+
+
+def test_settings_keep_their_order_and_turn_lists_into_tuples() -> None:
+    assert pairs({"hidden": [8, 9], "tau": 0.1}) == (("hidden", (8, 9)), ("tau", 0.1))

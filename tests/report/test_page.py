@@ -1,0 +1,269 @@
+"""The page: its numbers are the results' numbers, it is complete in itself, and a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inbounds.benchmark.published import Published
+from inbounds.benchmark.results import save_result
+from inbounds.benchmark.statistics import Interval
+from inbounds.cli.main import main
+from inbounds.errors import InvalidInputError
+from inbounds.report.live import make_server
+from inbounds.report.page import embedded, film_as_text, render_page
+from inbounds.report.page_data import band_data, chosen, page_data
+from inbounds.report.verdict import labels, summarise, verdict
+from tests.benchmark.synthetic_runs import make_result, write_run
+
+
+def data_in(page: str) -> dict[str, Any]:
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    read: dict[str, Any] = json.loads(found.group(1))
+    return read
+
+
+def test_the_page_holds_the_numbers_of_the_results() -> None:
+    result = make_result()
+    page = data_in(render_page(page_data([result], {}, "A title", {})))
+    (shown,) = page["results"]
+    assert shown["final"]["return"]["values"] == [10.0, 11.0, 12.0, 13.0, 14.0]
+    assert shown["final"]["return"]["mean"] == 12.0 and shown["final"]["return"][
+        "deviation"
+    ] == pytest.approx(1.58114)
+    assert shown["curves"]["return"]["step"] == [100, 200, 300]
+    assert shown["curves"]["return"]["band"][0] == [3.0, 4.0, 5.0]
+    assert page["totals"]["environment_steps"] == 1500 and page["totals"]["complete"] == 1
+
+
+def test_the_page_names_no_other_host() -> None:
+    page = render_page(page_data([make_result()], {}, "A title", {}))
+    addresses = set(re.findall(r"https?://[^\"'\s<]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of a format, which nobody asks for
+    assert "default-src 'none'" in page and "connect-src" not in page
+
+
+def test_nothing_in_the_data_can_leave_its_element() -> None:
+    text = embedded({"title": "</script><script>alert(1)</script>"})
+    assert "<" not in text and json.loads(text)["title"].startswith("</script>")
+    assert "<b>" not in render_page(page_data([make_result()], {}, "<b>", {})).split("<style>")[0]
+
+
+def test_results_of_two_simulators_make_no_page() -> None:
+    other = make_result(name="x", task="ant")
+    other = make_result(
+        name="x", task="ant", provenance=({**other.provenance[0], "packages": {"mujoco": "4.0.0"}},)
+    )
+    with pytest.raises(InvalidInputError, match="MuJoCo"):
+        page_data([make_result(), other], {}, "A title", {})
+
+
+@pytest.mark.parametrize(
+    ("mean", "interval", "expected"),
+    [
+        (10.0, (10.0, 9.0, 11.0), "above"),
+        (9.9, (9.9, 9.5, 10.2), "level"),
+        (9.2, (9.2, 9.1, 9.3), "level"),
+        (7.0, (7.0, 6.0, 8.0), "below"),
+    ],
+)
+def test_a_verdict_compares_with_the_published_mean_and_forgives_noise(
+    mean: float, interval: tuple[float, float, float], expected: str
+) -> None:
+    assert verdict(mean, Interval(*interval), Published(10.0, 1.0, "Table 4", "Reacher")) == expected
+    assert verdict(mean, Interval(*interval), None) == "alone"
+
+
+def test_methods_are_compared_with_their_own_published_numbers() -> None:
+    assert summarise(make_result(), "return").published is not None
+    assert summarise(make_result(learner="dpre"), "return").published is None
+    assert summarise(make_result(learner="dpre"), "valid_action_rate").published is not None
+
+
+def test_a_preset_is_named_only_where_a_learner_has_several() -> None:
+    results = [make_result(), make_result(preset="paper"), make_result(learner="dpre", preset="paper")]
+    assert labels(results) == {"aram-default": "ARAM", "aram-paper": "ARAM (paper)", "dpre-paper": "DPre+"}
+
+
+def test_long_curves_are_thinned_and_keep_their_end() -> None:
+    kept = chosen(list(range(1000)), 60)
+    assert len(kept) <= 60 and kept[-1] == 999
+    assert band_data([1, 2], [[0.1, None]], 60) is None
+
+
+def test_wall_clock_is_shown_only_for_seeds_that_trained_alone() -> None:
+    together = page_data([make_result()], {}, "t", {})["results"][0]
+    alone = page_data([make_result(seeds=(0,))], {}, "t", {})["results"][0]
+    assert together["curves"]["seconds"] is None and alone["curves"]["seconds"] == [1.0, 2.0, 3.0]
+
+
+def test_a_film_travels_inside_the_page(tmp_path: Path) -> None:
+    (tmp_path / "film.gif").write_bytes(b"GIF89a")
+    assert film_as_text(tmp_path / "film.gif") == "data:image/gif;base64,R0lGODlh"
+    assert film_as_text(tmp_path / "film.mp4") is None
+
+
+def test_a_report_is_written_beside_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "runs" / "demo")
+    assert main(["report", str(tmp_path / "runs"), "--title", "Demo"]) == 0
+    page = data_in((tmp_path / "runs" / "report.html").read_text())
+    assert page["title"] == "Demo" and page["results"][0]["name"] == "demo"
+    assert "1 results" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", ["no runs", "no path", "nothing given"])
+def test_a_report_of_nothing_is_refused(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"no runs": [str(tmp_path)], "no path": [str(tmp_path / "x")], "nothing given": []}[damage]
+    assert main(["report", *arguments]) == 2
+    assert "inbounds: " in capsys.readouterr().err
+
+
+def test_reference_policies_beside_the_results_reach_the_page(tmp_path: Path) -> None:
+    save_result(make_result(), tmp_path / "paper")
+    references = {"tasks": {"reacher": {"uniform": {"mean": -11.0, "deviation": 4.0, "episodes": 100}}}}
+    (tmp_path / "references.json").write_text(json.dumps(references))
+    assert main(["report", str(tmp_path / "paper"), "--out", str(tmp_path / "page.html")]) == 0
+    (task,) = data_in((tmp_path / "page.html").read_text())["tasks"]
+    assert task["references"]["uniform"]["mean"] == -11.0
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    folder = write_run(tmp_path / "run", is_final=False)
+
+    def collect() -> dict[str, Any]:
+        from inbounds.benchmark.collecting import read_results
+
+        return page_data(read_results([folder]), {}, "Live", {})
+
+    server = make_server(collect)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", folder
+    server.shutdown()
+    server.server_close()
+
+
+def append_evaluation(folder: Path, step: int) -> None:
+    lines = (folder / "evaluations.jsonl").read_text().splitlines()[-2:]
+    with open(folder / "evaluations.jsonl", "a") as handle:
+        for line in lines:
+            handle.write(json.dumps({**json.loads(line), "step": step}) + "\n")
+
+
+def test_a_live_page_answers_with_what_the_run_has_written_by_now(live: tuple[str, Path]) -> None:
+    address, folder = live
+    with urllib.request.urlopen(address) as answer:
+        assert "connect-src 'self'" in answer.read().decode()
+    append_evaluation(folder, 400)
+    with urllib.request.urlopen(f"{address}/data.json") as answer:
+        assert json.loads(answer.read())["results"][0]["steps"] == 400
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{address}/config.json")
+
+
+def many_results() -> list[Any]:
+    tasks = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "bss3z", "bss5z")
+    learners = ("aram", "dpre", "spre", "nfwpo", "flowpg", "focops", "sac", "td3", "srad", "drad")
+    return [
+        make_result(task=task, learner=learner, suite=suite, name=f"{task}-{learner}-{suite}")
+        for suite in ("paper", "scalability", "reviewers", "smoke")
+        for task in tasks
+        for learner in learners
+    ]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    import os
+
+    playwright = pytest.importorskip("playwright.sync_api")
+    path = os.environ.get("INBOUNDS_BROWSER")
+    if not path:
+        pytest.skip("set INBOUNDS_BROWSER to a Chromium to look at the page with it")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Visit:
+    """A page in a browser, with everything it complained about and asked for."""
+
+    def __init__(self, browser: Any, address: str) -> None:
+        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.page.wait_for_selector("#summary-table td")
+
+    def foreign(self) -> list[str]:
+        return [url for url in self.requests if not url.startswith(("file:", "data:", "http://127.0.0.1"))]
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_page_without_complaint_and_without_asking_anybody(
+    browser: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(
+        render_page(page_data([make_result(), make_result(learner="dpre", name="d")], {}, "t", {}))
+    )
+    visit = Visit(browser, path.as_uri())
+    assert visit.complaints == [] and visit.foreign() == []
+    cell = visit.page.locator("td[data-result='reacher-aram-default']")
+    assert cell.get_attribute("data-mean") == "12" and cell.inner_text().startswith("12.0 ± 1.6")
+    visit.page.click("#summary-metric button[data-key=valid_action_rate]")
+    assert visit.page.locator("td[data-result='reacher-aram-default']").inner_text().startswith("0.70 ± 0.16")
+    cell = visit.page.locator("td[data-result='reacher-aram-default']")
+    cell.click()
+    assert "inbounds train reacher" in visit.page.locator("#detail").inner_text()
+    before = visit.page.locator("#curve-grid path").count()
+    visit.page.click("#method-legend button[data-method=dpre-default]")
+    assert visit.page.locator("#curve-grid path").count() == before - 2
+    visit.page.click("#curve-grid .panel")
+    assert visit.page.locator("#curve-grid .panel.large").count() == 1
+    theme = visit.page.evaluate("document.documentElement.dataset.theme")
+    visit.page.click("#theme")
+    assert visit.page.evaluate("document.documentElement.dataset.theme") != theme
+    assert visit.complaints == [] and visit.foreign() == []
+
+
+@pytest.mark.slow
+def test_a_browser_switches_between_suites_of_a_page_with_320_results(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(render_page(page_data(many_results(), {}, "t", {})))
+    visit = Visit(browser, path.as_uri())
+    assert visit.page.locator("#summary-table tbody tr").count() == 8
+    visit.page.select_option("#suite", "reviewers")
+    assert visit.page.locator("td[data-result='ant-aram-reviewers']").count() == 1
+    visit.page.fill("#origin-filter", "nsfnet-srad")
+    assert visit.page.locator("#origin-table tbody tr").count() == 1
+    assert visit.complaints == [] and visit.foreign() == []
+
+
+@pytest.mark.slow
+def test_a_browser_follows_a_run(browser: Any, live: tuple[str, Path]) -> None:
+    address, folder = live
+    visit = Visit(browser, address)
+    assert "300 steps" in visit.page.locator("#summary-table").inner_text()
+    append_evaluation(folder, 400)
+    deadline = time.monotonic() + 20
+    while "400 steps" not in visit.page.locator("#summary-table").inner_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert visit.complaints == [] and visit.foreign() == []
