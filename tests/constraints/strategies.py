@@ -40,6 +40,7 @@ class Family:
     dimension: int
     states: st.SearchStrategy[Vector]
     exact: Callable[[Vector], exact.Projection]
+    state_size: int
     action_scale: float = 1.0
     rounds_with_state: bool = False
 
@@ -67,12 +68,13 @@ ENTRIES = st.one_of(
 NOTHING = st.just(np.zeros(1))
 
 FAMILIES: dict[str, Family] = {
-    "box": Family(Box(SKEW_LOW, SKEW_HIGH), 5, NOTHING, lambda _: exact.onto_box(5, SKEW_LOW, SKEW_HIGH)),
+    "box": Family(Box(SKEW_LOW, SKEW_HIGH), 5, NOTHING, lambda _: exact.onto_box(5, SKEW_LOW, SKEW_HIGH), 1),
     "box of the state": Family(
         Box(obs[0] - 1.0, 2.0 * obs[1:6] + 4.0),
         5,
         joined(vectors(1, st.floats(-1.0, 1.0)), vectors(5, st.floats(-1.0, 1.0))),
         lambda s: exact.onto_box(5, s[0] - 1.0, 2.0 * s[1:6] + 4.0),
+        state_size=6,
         rounds_with_state=True,
     ),
     "ball": Family(
@@ -80,60 +82,70 @@ FAMILIES: dict[str, Family] = {
         5,
         vectors(1, BOUNDS),
         lambda s: exact.onto_ball(s[0], -np.inf, np.inf, 5),
+        state_size=1,
     ),
     "ball in a box": Family(
         Ball(radius_squared=obs[0]) & Box(-UNIT, UNIT),
         5,
         vectors(1, BOUNDS),
         lambda s: exact.onto_ball(s[0], -1.0, 1.0, 5),
+        state_size=1,
     ),
     "ball in a box beside zero": Family(
         Ball(radius_squared=obs[0] + 0.25) & Box(SKEW_LOW, SKEW_HIGH),
         5,
         vectors(1, BOUNDS),
         lambda s: exact.onto_ball(s[0] + 0.25, SKEW_LOW, SKEW_HIGH, 5),
+        state_size=1,
     ),
     "weighted l1": Family(
         WeightedL1(weights=obs[0:5], bound=obs[5]),
         5,
         joined(vectors(5, WEIGHTS), vectors(1, BOUNDS)),
         lambda s: exact.onto_weighted_l1(s[:5], s[5], -np.inf, np.inf),
+        state_size=6,
     ),
     "weighted l1 in a box": Family(
         WeightedL1(weights=obs[0:5], bound=obs[5]) & Box(-UNIT, UNIT),
         5,
         joined(vectors(5, WEIGHTS), vectors(1, BOUNDS)),
         lambda s: exact.onto_weighted_l1(s[:5], s[5], -1.0, 1.0),
+        state_size=6,
     ),
     "weighted l1 in a box beside zero": Family(
         WeightedL1(weights=obs[0:5], bound=obs[5] + 4.0) & Box(SKEW_LOW, SKEW_HIGH),
         5,
         joined(vectors(5, WEIGHTS), vectors(1, BOUNDS)),
         lambda s: exact.onto_weighted_l1(s[:5], s[5] + 4.0, SKEW_LOW, SKEW_HIGH),
+        state_size=6,
     ),
     "power budget": Family(
         PowerBudget(weights=obs[0:5], bound=obs[5]),
         5,
         joined(vectors(5, WEIGHTS), vectors(1, BOUNDS)),
         lambda s: exact.onto_power_budget(s[:5], s[5], -np.inf, np.inf),
+        state_size=6,
     ),
     "power budget in a box": Family(
         PowerBudget(weights=obs[0:5], bound=obs[5]) & Box(-UNIT, UNIT),
         5,
         joined(vectors(5, WEIGHTS), vectors(1, BOUNDS)),
         lambda s: exact.onto_power_budget(s[:5], s[5], -1.0, 1.0),
+        state_size=6,
     ),
     "power budget in a box beside zero": Family(
         PowerBudget(weights=obs[0:5], bound=obs[5] + 4.0) & Box(SKEW_LOW, SKEW_HIGH),
         5,
         joined(vectors(5, WEIGHTS), vectors(1, BOUNDS)),
         lambda s: exact.onto_power_budget(s[:5], s[5] + 4.0, SKEW_LOW, SKEW_HIGH),
+        state_size=6,
     ),
     "sum band": Family(
         SumBand(total=obs[0], tolerance=obs[1]),
         4,
         joined(vectors(1, st.floats(-50.0, 90.0)), vectors(1, st.floats(0.1, 5.0))),
         lambda s: exact.onto_sum_band(s[0], s[1], -np.inf, np.inf, 4),
+        state_size=2,
         action_scale=30.0,
         rounds_with_state=True,
     ),
@@ -142,6 +154,7 @@ FAMILIES: dict[str, Family] = {
         4,
         joined(vectors(1, st.floats(0.0, 160.0)), vectors(1, st.floats(0.1, 5.0))),
         lambda s: exact.onto_sum_band(s[0], s[1], 0.0, 40.0, 4),
+        state_size=2,
         action_scale=30.0,
         rounds_with_state=True,
     ),
@@ -150,6 +163,7 @@ FAMILIES: dict[str, Family] = {
         4,
         joined(vectors(1, st.floats(-4.0, 6.0)), vectors(1, st.floats(0.01, 0.5))),
         lambda s: exact.onto_sum_band(s[0], s[1], -1.0, 1.5, 4),
+        state_size=2,
         rounds_with_state=True,
     ),
     "simplex": Family(
@@ -157,24 +171,28 @@ FAMILIES: dict[str, Family] = {
         4,
         vectors(1, st.floats(0.5, 100.0)),
         lambda s: exact.onto_sum_band(s[0], 0.0, 0.0, np.inf, 4),
+        state_size=1,
     ),
     "capped simplex": Family(
         Simplex(total=obs[0], high=0.4),
         4,
         vectors(1, st.floats(0.1, 1.6)),
         lambda s: exact.onto_sum_band(s[0], 0.0, 0.0, 0.4, 4),
+        state_size=1,
     ),
     "rate limit": Family(
         RateLimit(0.3, previous=obs[0:4]),
         4,
         vectors(4, st.floats(-1.0, 1.0)),
         lambda s: exact.onto_box(4, s - 0.3, s + 0.3),
+        state_size=4,
     ),
     "rate limit, budget and box": Family(
         RateLimit(0.3, previous=obs[0:4]) & WeightedL1(weights=2.0, bound=8.5) & Box(-np.ones(4), np.ones(4)),
         4,
         vectors(4, st.floats(-1.0, 1.0)),
         lambda s: exact.onto_weighted_l1(
+        state_size=4,
             2.0 * np.ones(4), 8.5, np.maximum(s - 0.3, -1.0), np.minimum(s + 0.3, 1.0)
         ),
     ),

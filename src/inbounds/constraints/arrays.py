@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,17 @@ def without_gradient(array: Array) -> Array:
 
         return jax.lax.stop_gradient(array)
     return array.detach() if type(array).__module__ == "torch" else array
+
+
+def repeat(count: int, step: Callable[[Any, Array], Array], array: Array) -> Array:
+    """Apply a step a fixed number of times; compiled by JAX, it is compiled once."""
+    if is_traced(array):
+        import jax
+
+        return jax.lax.fori_loop(0, count, step, array)
+    for index in range(count):
+        array = step(index, array)
+    return array
 
 
 def total(xp: Any, values: Array) -> Array:

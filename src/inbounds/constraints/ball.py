@@ -31,7 +31,7 @@ class Ball(LevelSet):
         level, target = self.level(at, action), self.target(at, action)
         is_outside = level > target
         has_room = target > 0
-        ratio = xp.where(is_outside & has_room, target, 1.0) / xp.where(is_outside, level, 1.0)
+        ratio = xp.where(is_outside & has_room, target, 1.0) / xp.where(is_outside & (level > 0), level, 1.0)
         scale = xp.where(is_outside & ~has_room, 0.0, xp.sqrt(ratio))
         return action * scale[..., None]
 

@@ -16,7 +16,9 @@ from inbounds.constraints.arrays import (
     is_jax,
     is_traced,
     largest,
+    repeat,
     require_finite,
+    without_gradient,
 )
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import RELATIVE_MARGIN as RELATIVE_MARGIN
@@ -26,6 +28,9 @@ from inbounds.errors import EmptySetError, InvalidInputError
 
 STRICT_MARGINS = 1.5
 """Margins that a float32 projection keeps, so that `contains` in float64 accepts it too."""
+
+ATTEMPTS = 3
+"""How often a point that misses the margin is moved towards the interior before it is given up for it."""
 
 
 class Constraint(abc.ABC):
@@ -215,14 +220,19 @@ class Constraint(abc.ABC):
         rounded = convert(point, xp, dtype)
         # What is computed in float32 must also be accepted where the same question is asked in float64.
         strict = at._replace(margins=STRICT_MARGINS) if at.is_single_precision else at
-        if is_traced(point):
+        is_done = self.accepts(strict, convert(rounded, xp, at.dtype))
+        if is_traced(is_done):
             import jax
 
-            is_done = xp.all(self.accepts(strict, convert(rounded, xp, at.dtype)))
-            return jax.lax.cond(is_done, lambda: rounded, lambda: self.pulled_inside(strict, point, dtype))
-        if is_everywhere(self.accepts(strict, convert(rounded, xp, at.dtype))):
-            return rounded
-        return self.pulled_inside(strict, point, dtype)
+            # The last step is as small as rounding: the gradient is that of the projection.
+            fixed, constant = strict.without_gradient(), without_gradient(point)
+            settled = jax.lax.cond(
+                xp.all(is_done),
+                lambda: without_gradient(rounded),
+                lambda: self.pulled_inside(fixed, constant, dtype),
+            )
+            return settled + (rounded - without_gradient(rounded))
+        return rounded if is_everywhere(is_done) else self.pulled_inside(strict, point, dtype)
 
     def pulled_inside(self, at: Situation, point: Array, dtype: Any) -> Array:
         """Move points that are not accepted towards the interior, by little more than convexity asks for.
@@ -232,19 +242,22 @@ class Constraint(abc.ABC):
         itself.
         """
         xp = at.xp
-        rounded = convert(point, xp, dtype)
         centre = self.interior(at, point.shape[-1])
         inside = self.tightened_excess(at, centre)
         self.require_nonempty(at, inside, point.shape[-1])
         rounding = float(np.finfo(np.float32).eps)
-        for lead in (1.1, 2.0, 8.0):
-            outside = self.tightened_excess(at, convert(rounded, xp, at.dtype))
+
+        def attempt(index: Any, point: Array) -> Array:
+            lead = 1.1 * 3.0**index
+            outside = self.tightened_excess(at, convert(convert(point, xp, dtype), xp, at.dtype))
             is_missed = outside > 0
             miss, depth = xp.where(is_missed, outside, 0.0), xp.where(is_missed, -inside, 1.0)
             share = xp.where(is_missed, lead * (miss / (miss + depth) + rounding), 0.0)
             step = xp.minimum(xp.max(share, axis=-1), 1.0)[..., None]
-            point = self.within_exact_bounds(at, point + step * (centre - point))
-            rounded = convert(point, xp, dtype)
+            return self.within_exact_bounds(at, point + step * (centre - point))
+
+        shape = np.broadcast_shapes(tuple(point.shape), tuple(centre.shape))
+        rounded = convert(repeat(ATTEMPTS, attempt, xp.broadcast_to(point, shape)), xp, dtype)
         is_settled = self.accepts(at, convert(rounded, xp, at.dtype))
         return xp.where(is_settled[..., None], rounded, convert(centre, xp, dtype))
 

@@ -8,7 +8,7 @@ from inbounds.constraints.level_set import LevelSet
 from inbounds.constraints.parameters import length, parameter, show
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.constraints.threshold import convex_reach, soft_threshold
-from inbounds.constraints.weighted_l1 import weight_uncertainty
+from inbounds.constraints.weighted_l1 import is_difference, weight_uncertainty
 
 
 class PowerBudget(LevelSet):
@@ -26,7 +26,11 @@ class PowerBudget(LevelSet):
 
     def uncertainty(self, at: Situation, action: Array) -> Array | None:
         """Count products that may have underflowed, and weights that are differences of rounded numbers."""
-        return weight_uncertainty(at, self.weights, action)
+        if not at.is_single_precision and not is_difference(self.weights):
+            return None
+        weights = at.value(self.weights)
+        does_draw = ((weights > 0) & (action > 0)) | ((weights < 0) & (action < 0))
+        return weight_uncertainty(at, self.weights, action, does_draw)
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Shrink the entries that draw power in proportion to their weight; the others are only clipped."""

@@ -12,6 +12,7 @@ from inbounds.constraints.arrays import (
     convert,
     namespace_of,
     require_finite,
+    without_gradient,
     working_dtype,
 )
 from inbounds.constraints.references import Reference
@@ -71,6 +72,14 @@ class Situation(NamedTuple):
             return self.xp.abs(self.value(parameter, axes))
         read = parameter.read_unscaled(self.source_of(parameter))
         return self.xp.abs(_with_axes(read, parameter, axes)) * abs(parameter.scale) + abs(parameter.offset)
+
+    def without_gradient(self) -> Situation:
+        """Return the same situation, for automatic differentiation a constant."""
+        observation, previous = self.observation, self.previous_action
+        return self._replace(
+            observation=None if observation is None else without_gradient(observation),
+            previous_action=None if previous is None else without_gradient(previous),
+        )
 
     def source_of(self, parameter: Reference) -> Array | None:
         """Return the array that a reference reads from."""

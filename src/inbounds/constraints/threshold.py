@@ -29,7 +29,7 @@ class Ramps(NamedTuple):
 
 
 def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
-    """Return the smallest t >= 0 at which the sum of the ramps is down to the target.
+    """Return a t >= 0 from which on the sum of the ramps is down to the target.
 
     The sum is linear between at most 2d moments, where entries start and stop to move. The last moment at
     which it is still above the target tells which entries are moving when the target is met, and for those

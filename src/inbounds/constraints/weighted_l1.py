@@ -26,7 +26,10 @@ class WeightedL1(LevelSet):
 
     def uncertainty(self, at: Situation, action: Array) -> Array | None:
         """Count products that may have underflowed, and weights that are differences of rounded numbers."""
-        return weight_uncertainty(at, self.weights, action)
+        if not at.is_single_precision and not is_difference(self.weights):
+            return None
+        is_term = (at.value(self.weights) != 0) & (action != 0)
+        return weight_uncertainty(at, self.weights, action, is_term)
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Shrink every entry in proportion to its weight."""
@@ -61,13 +64,16 @@ class WeightedL1(LevelSet):
         return self._size
 
 
-def weight_uncertainty(at: Situation, weights: Parameter, action: Array) -> Array | None:
+def is_difference(weights: Parameter) -> bool:
+    """Tell whether weights are what an offset leaves of an observation, so that its rounding may matter."""
+    return isinstance(weights, Reference) and weights.offset != 0.0
+
+
+def weight_uncertainty(at: Situation, weights: Parameter, action: Array, is_term: Array) -> Array | None:
     """Return what rounding may hide in sum_i w_i a_i beyond a margin relative to the sum itself."""
     xp = at.xp
-    hidden = None
-    if at.is_single_precision:
-        hidden = underflow(at, (at.value(weights) != 0) & (action != 0))
-    if not isinstance(weights, Reference) or weights.offset == 0.0:
+    hidden = underflow(at, is_term) if at.is_single_precision else None
+    if not is_difference(weights):
         return hidden
     doubt = at.magnitude(weights) - xp.abs(at.value(weights))
     cancelled = at.margins * relative_margin(action.shape[-1]) * dot(xp, doubt, xp.abs(action))

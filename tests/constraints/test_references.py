@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import array_api_strict
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from inbounds.constraints.references import Reference, obs, previous_action, reference_from_json
+from inbounds.errors import ConstraintError, InvalidInputError
+
+OBSERVATION = np.arange(10.0)
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (obs[3], 3.0),
+        (obs[-1], 9.0),
+        (obs[2:5], [2.0, 3.0, 4.0]),
+        (obs[:2], [0.0, 1.0]),
+        (obs[8:], [8.0, 9.0]),
+        (obs[1:8:3], [1.0, 4.0, 7.0]),
+        (obs[[4, -1, 0]], [4.0, 9.0, 0.0]),
+        (obs[[4, 4]], [4.0, 4.0]),
+        (2.0 * obs[1:3] + 1.0, [3.0, 5.0]),
+        (1.0 - obs[1:3] / 2.0, [0.5, 0.0]),
+        (-(obs[3] - 1.0), -2.0),
+        (obs[0:4].reshape(2, 2), [[0.0, 1.0], [2.0, 3.0]]),
+    ],
+)
+def test_a_reference_reads_what_indexing_reads(reference: Reference, expected: Any) -> None:
+    for library in (np, jnp, array_api_strict):
+        read = reference.read(library.asarray(OBSERVATION))
+        np.testing.assert_allclose(np.asarray(read), expected)
+    batch = np.stack([OBSERVATION, OBSERVATION + 0.5])
+    assert reference.read(batch).shape == (2, *np.shape(expected))
+
+
+@pytest.mark.parametrize("reference", [obs[10], obs[-11], obs[5:11], obs[10:], obs[[1, 10]]])
+def test_reading_beyond_the_observation_is_an_error_and_never_a_shorter_vector(reference: Reference) -> None:
+    with pytest.raises(InvalidInputError, match="has only 10 entries"):
+        reference.read(OBSERVATION)
+
+
+def test_the_previous_action_must_be_passed_along() -> None:
+    with pytest.raises(InvalidInputError, match="no previous action was given"):
+        previous_action.read(None)
+
+
+@pytest.mark.parametrize(
+    ("reference", "text", "size"),
+    [
+        (obs[3], "obs[3]", None),
+        (obs[2:5], "obs[2:5]", 3),
+        (obs[1:8:3], "obs[1:8:3]", 3),
+        (obs[8:], "obs[8:]", None),
+        (obs[[4, -1]], "obs[[4, -1]]", 2),
+        (2.0 * obs[1:3] - 0.5, "(2*obs[1:3] - 0.5)", 2),
+        (previous_action, "previous_action", None),
+        (obs[0:6].reshape(2, 3), "obs[0:6]", 3),
+    ],
+)
+def test_a_reference_shows_itself_and_survives_a_file(
+    reference: Reference, text: str, size: int | None
+) -> None:
+    assert str(reference) == text
+    assert reference.size() == size
+    assert reference_from_json(json.loads(json.dumps(reference.to_json()))) == reference
+
+
+@pytest.mark.parametrize("selection", ["3", 1.5, None, True, [], [1.5], slice(0, 4, 0), slice("a", None)])
+def test_what_names_no_entries_is_refused(selection: Any) -> None:
+    with pytest.raises(ConstraintError, match="names no entries"):
+        obs[selection]
+
+
+@pytest.mark.parametrize("operand", ["x", np.ones(2), np.nan, np.inf, None])
+def test_only_finite_numbers_scale_and_shift(operand: Any) -> None:
+    with pytest.raises((ConstraintError, TypeError)):
+        obs[0:2] * operand
+    with pytest.raises((ConstraintError, TypeError)):
+        operand * obs[0:2]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"source": "environment", "indices": 0},
+        {"source": "observation", "indices": "__import__"},
+        {"source": "observation", "indices": [0, "1"]},
+        {"source": "observation", "indices": {"start": 0, "stop": "9", "step": None}},
+        {"source": "observation", "indices": {"start": 0, "stop": 9, "step": 0}},
+        {"source": "observation", "indices": 0, "scale": "2"},
+        {"source": "observation", "indices": 0, "offset": float("nan")},
+        {"source": "observation", "indices": [0], "shape": 3},
+    ],
+)
+def test_a_file_that_no_reference_wrote_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ConstraintError):
+        reference_from_json(data)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from inbounds.constraints.threshold import MANY_ENTRIES, Ramps, convex_reach, crossing
+
+
+def random_ramps(rng: np.random.Generator, shape: tuple[int, ...]) -> Ramps:
+    begin = rng.normal(size=shape)
+    width = np.where(rng.random(shape) < 0.2, 0.0, rng.exponential(size=shape))
+    rate = 10.0 ** rng.uniform(-6, 0, size=shape)
+    return Ramps(begin + rate * rng.normal(size=shape), rate, begin, begin - width)
+
+
+def height(ramps: Ramps, moment: float) -> float:
+    return float(np.sum(np.clip(ramps.intercept - ramps.rate * moment, ramps.end, ramps.begin)))
+
+
+@pytest.mark.parametrize("entries", [1, 2, 6, MANY_ENTRIES, MANY_ENTRIES + 1, 200])
+def test_the_sum_meets_the_target_where_a_root_finder_finds_it(entries: int) -> None:
+    rng = np.random.default_rng(entries)
+    for _ in range(30):
+        ramps = random_ramps(rng, (entries,))
+        top, bottom = height(ramps, 0.0), float(np.sum(ramps.end))
+        target = np.asarray(bottom + rng.random() * (top - bottom))
+        moment = float(crossing(np, ramps, target))
+        assert height(ramps, moment) == pytest.approx(min(top, float(target)), abs=1e-11 * (1 + abs(top)))
+        if top > target + 1e-9 and np.all(ramps.begin > ramps.end):
+            last = float(np.max((ramps.intercept - ramps.end) / ramps.rate))
+            root = optimize.brentq(_above, 0.0, last, args=(ramps, float(target)), xtol=1e-14, rtol=1e-14)
+            assert height(ramps, root) == pytest.approx(height(ramps, moment), abs=1e-9 * (1 + abs(top)))
+
+
+def _above(moment: float, ramps: Ramps, target: float) -> float:
+    return height(ramps, moment) - target
+
+
+def test_a_target_out_of_reach_stops_everything_at_its_end() -> None:
+    ramps = random_ramps(np.random.default_rng(0), (5, 7))
+    moment = crossing(np, ramps, np.full(5, -1e3))[:, None]
+    np.testing.assert_array_equal(
+        np.clip(ramps.intercept - ramps.rate * moment, ramps.end, ramps.begin), ramps.end
+    )
+
+
+def test_a_target_that_is_met_already_moves_nothing() -> None:
+    ramps = random_ramps(np.random.default_rng(0), (5, 7))
+    assert np.all(crossing(np, ramps, np.full(5, 1e3)) == 0.0)
+
+
+@pytest.mark.parametrize("entries", [5, MANY_ENTRIES + 1])
+def test_jax_and_numpy_find_the_same_moment(entries: int) -> None:
+    rng = np.random.default_rng(3)
+    ramps = random_ramps(rng, (40, entries))._replace(rate=np.ones((40, entries)))
+    target = np.sum(0.5 * (np.fmin(ramps.begin, ramps.intercept) + ramps.end), axis=-1)
+    compiled = jax.jit(lambda ramps, target: crossing(jnp, ramps, target))
+    found = compiled(Ramps(*map(jnp.asarray, ramps)), jnp.asarray(target))
+    np.testing.assert_allclose(found, crossing(np, ramps, target), rtol=1e-5, atol=1e-5 * entries)
+
+
+def test_the_derivative_is_that_of_the_moving_entries() -> None:
+    # Two of three entries move at the solution: t = (4 + 3 + 1 - target) / 2.
+    ramps = Ramps(
+        *(jnp.array(part) for part in ([4.0, 3.0, 9.0], [1.0, 1.0, 1.0], [4.0, 3.0, 1.0], [0.0] * 3))
+    )
+    moment, slopes = jax.value_and_grad(lambda ramps: crossing(jnp, ramps, jnp.array(5.0)))(ramps)
+    assert moment == pytest.approx(1.5)
+    np.testing.assert_allclose(slopes.intercept, [0.5, 0.5, 0.0])
+    np.testing.assert_allclose(slopes.begin, [0.0, 0.0, 0.5])
+
+
+def test_the_reach_ends_where_the_sum_meets_the_bound() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        kinks, after = rng.normal(size=6) * 3.0, rng.exponential(size=6)
+        before = -rng.exponential(size=6) * (rng.random(6) < 0.7)
+
+        def level(t: float, kinks: Any = kinks, before: Any = before, after: Any = after) -> float:
+            return float(np.sum(np.maximum(before * (t - kinks), after * (t - kinks))))
+
+        bound = level(0.0) + rng.exponential()
+        reach = float(convex_reach(np, np.asarray(0.0), kinks, before, after, np.asarray(bound)))
+        assert level(reach) == pytest.approx(bound)
+        assert level(reach + 1e-3) > bound
+
+
+def test_the_reach_is_infinite_where_nothing_rises() -> None:
+    falling = np.array([-1.0, -2.0])
+    assert convex_reach(np, np.asarray(0.0), np.ones(2), falling, 0.0 * falling, np.asarray(5.0)) == np.inf
