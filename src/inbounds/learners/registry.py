@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from inbounds.errors import UnknownNameError
+from inbounds.learners.appropt import ApprOpt
 from inbounds.learners.aram import Aram
 from inbounds.learners.dpre import Dpre
 from inbounds.learners.learner import Learner
 from inbounds.learners.nfwpo import Nfwpo
+from inbounds.learners.optlayer import OptLayer
 from inbounds.learners.radial import Dalpha, Drad, Srad
 from inbounds.learners.sac import Sac
 from inbounds.learners.spre import Spre
@@ -26,6 +28,8 @@ LEARNERS: dict[str, Any] = {
     "dpre": Dpre,
     "spre": Spre,
     "nfwpo": Nfwpo,
+    "optlayer": OptLayer,
+    "appropt": ApprOpt,
     "sac": Sac,
     "td3": Td3,
     "dalpha": Dalpha,

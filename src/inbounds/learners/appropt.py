@@ -1,0 +1,99 @@
+"""ApprOpt: an actor that ends in a clamp for allocations, cheap and feasible without any solver."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from inbounds.constraints.intersection import BoxLike
+from inbounds.constraints.sum_band import SumBand
+from inbounds.errors import ConfigurationError
+from inbounds.learners.deterministic import ActorStep, DeterministicActorCritic, DeterministicState
+from inbounds.learners.learner import Spec, with_presets
+from inbounds.learners.penalty import violation_penalty
+from inbounds.policies.acceptance import Draw, project_proposals
+from inbounds.policies.allocation_layer import clamped_allocation
+from inbounds.policies.networks import Network
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {"learning_rate": 1e-3, "hidden": (256, 256), "batch_size": 256},
+    # The DDPG of Bhatia et al.; their layer norm, parameter noise and observation stack are left out.
+    "bhatia": {
+        "hidden": (400, 300),
+        "batch_size": 128,
+        "tau": 0.001,
+        "gamma": 1.0,
+        "critics": 1,
+        "smoothing": 0.0,
+        "policy_delay": 1,
+    },
+}
+
+
+@with_presets(PRESETS)
+@dataclasses.dataclass(frozen=True)
+class ApprOpt(DeterministicActorCritic):
+    """ApprOpt (Bhatia et al. 2019) in TD3, for sets sum_i a_i = total (up to a tolerance), low <= a <= high.
+
+    The actor's output, stretched over the box, is shifted to the total and clamped until nothing breaks a
+    limit. Gradients pass through the layer, noise is added before it, and what it returns is executed and
+    stored. It never asks a solver.
+    """
+
+    leaky: bool = False
+    """Let clamped entries pass gradients as if they were free."""
+    penalty: float = 0.0
+    """Price of the distance of the actor's output to the set before the layer."""
+
+    def init(self, key: jax.Array, spec: Spec) -> DeterministicState:
+        """Refuse sets that are no allocation, then start as TD3 does."""
+        others = [member for member in spec.constraint.members() if not isinstance(member, BoxLike)]
+        if len(others) != 1 or not isinstance(others[0], SumBand):
+            raise ConfigurationError(
+                f"ApprOpt shares out a total, but the set is {spec.constraint.formula()}. "
+                f"Use OptLayer, whose layer knows every set, or a SumBand or Simplex with a Box."
+            )
+        return super().init(key, spec)
+
+    def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
+        """Shift and clamp the actor's output."""
+        del layer
+        target = spec.box.stretch(squashed)
+        at, _, _ = spec.constraint.situation(observation, target)
+        low, high = jnp.asarray(spec.box.low), jnp.asarray(spec.box.high)
+        total = jnp.zeros(target.shape[:-1])
+        for member in spec.constraint.members():
+            if isinstance(member, SumBand):
+                total = total + at.value(member.total, axes=0)
+                low = low if member.low is None else jnp.maximum(low, at.value(member.low))
+                high = high if member.high is None else jnp.minimum(high, at.value(member.high))
+            elif isinstance(member, BoxLike):
+                own = member.inner_bounds(at)
+                low, high = jnp.maximum(low, own.low), jnp.minimum(high, own.high)
+        return spec.box.normalise(clamped_allocation(target, low, high, total, self.leaky))
+
+    def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
+        """Execute what the layer returns; validity is reported for the actor's own output."""
+        bounded = spec.box.stretch(self.bounded(layer, spec, observation, squashed))
+        draw = project_proposals(spec.constraint, observation, bounded[..., None, :])
+        proposal = spec.box.stretch(squashed)
+        is_feasible = spec.constraint.contains(observation, proposal)
+        return draw._replace(
+            proposals=proposal[..., None, :],
+            is_rejected=~is_feasible[..., None],
+            acceptance=is_feasible.astype(jnp.float32),
+        )
+
+    def actor_step(
+        self, actor: Network, state: DeterministicState, spec: Spec, observation: jax.Array
+    ) -> ActorStep:
+        """Return -mean Q_1 after the layer, plus the price of the output before it."""
+        step = super().actor_step(actor, state, spec, observation)
+        if self.penalty == 0:
+            return step
+        price = violation_penalty(spec, observation, self.squashed(actor, observation))
+        return step._replace(loss=step.loss + self.penalty * jnp.mean(price))
