@@ -131,7 +131,8 @@ def test_a_report_of_nothing_is_refused(
 
 def test_reference_policies_beside_the_results_reach_the_page(tmp_path: Path) -> None:
     save_result(make_result(), tmp_path / "paper")
-    references = {"tasks": {"reacher": {"uniform": {"mean": -11.0, "deviation": 4.0, "episodes": 100}}}}
+    uniform = {"mean": -11.0, "deviation": 4.0, "episodes": 100}
+    references = {"tasks": {"reacher": {"played": {"uniform": uniform}}}}
     (tmp_path / "references.json").write_text(json.dumps(references))
     assert main(["report", str(tmp_path / "paper"), "--out", str(tmp_path / "page.html")]) == 0
     (task,) = data_in((tmp_path / "page.html").read_text())["tasks"]

@@ -6,11 +6,14 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from inbounds.benchmark.results import Result, collect_run, load_result, merged
 from inbounds.benchmark.trained import run_folders
 from inbounds.benchmark.worker import CELL, FINAL
 from inbounds.errors import InvalidInputError
+
+REFERENCES = "references.json"
 
 
 def read_results(paths: Sequence[Path]) -> list[Result]:
@@ -80,3 +83,23 @@ def finished_cells(roots: Sequence[Path], suite: str) -> list[Result]:
                 expected = json.loads(cell.read_text())["seeds"]
                 found.append(dataclasses.replace(collect_run(cell.parent, suite), expected_seeds=expected))
     return merged(found)
+
+
+def references_near(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Return what reference policies got, where it was measured: references.json in, beside or above the results."""
+    for path in paths:
+        for folder in (path, *path.resolve().parents[:2], path / "results"):
+            if (folder / REFERENCES).is_file():
+                return read_references(folder / REFERENCES)
+    return {}
+
+
+def read_references(path: Path) -> dict[str, dict[str, Any]]:
+    """Return mean, deviation and episodes by task and reference policy."""
+    try:
+        tasks = json.loads(path.read_text())["tasks"]
+        return {task: entry["played"] for task, entry in tasks.items()}
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise InvalidInputError(
+            f"{path} is damaged ({error}). Run `inbounds benchmark references` again."
+        ) from error

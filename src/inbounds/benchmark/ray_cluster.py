@@ -7,6 +7,7 @@ as an archive without its checkpoints, and a cell whose node died starts again.
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -49,7 +50,7 @@ def run_on_ray(
     A cell asks for `processors` cores and, where the cluster has any, for one GPU.
     """
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise MissingDependencyError('--ray needs the package ray: `pip install "inbounds[ray]"`.') from error
     ray.init(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,14 +30,14 @@ def quick_references(task: Task) -> tuple[str, ...]:
 
 
 def play_reference(
-    task: Task, name: str, episodes: int = 10, seed: int = 0, threads: int = 1
+    task: Task, name: str, episodes: int = 10, seed: int = 0, threads: int = 1, search_steps: int = 200_000
 ) -> ReferenceReturn:
     """Play whole episodes side by side with a reference policy."""
     if task.host is None:
         raise ConfigurationError(
             f"{task.name} has no host environments to play a reference policy in. Give the task `host=`."
         )
-    policy = reference_policy(task, name)
+    policy = reference_policy(task, name, search_steps=search_steps)
     generator = np.random.default_rng(FIRST_SEED + seed)
     batch = task.host(episodes, threads)
     observation = batch.reset([FIRST_SEED + seed * episodes + index for index in range(episodes)])
@@ -51,3 +52,29 @@ def play_reference(
         if not is_running.any():
             break
     return ReferenceReturn(name, total, max(worst, 0.0))
+
+
+def measure_references(
+    tasks: Sequence[str], episodes: int, search_steps: int, report: Callable[[str], None]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return, per task and reference policy, mean and deviation over episodes.
+
+    The best constant action is searched with `search_steps` environment steps of other seeds; 0 leaves it out.
+    """
+    from inbounds.tasks.registry import make
+
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name in tasks:
+        task = make(name)
+        found[name] = {}
+        for reference in reference_names(task) if search_steps else quick_references(task):
+            played = play_reference(task, reference, episodes, search_steps=search_steps)
+            mean, deviation = float(played.returns.mean()), float(played.returns.std(ddof=1))
+            found[name][reference] = {
+                "mean": float(f"{mean:.6g}"),
+                "deviation": float(f"{deviation:.6g}"),
+                "episodes": episodes,
+                "worst_violation": played.worst_violation,
+            }
+            report(f"{name:12} {reference:14} {mean:.5g} ± {deviation:.3g}")
+    return found

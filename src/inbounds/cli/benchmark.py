@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ class Options:
     """
 
     suite: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUITE")] = "smoke"
-    """Which suite; `inbounds list suites` explains them."""
+    """Which suite; `inbounds list suites` explains them. `references` plays the reference policies of all tasks."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
     """Where run folders are written: FOLDER/SUITE/CELL."""
     results: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -72,6 +73,8 @@ def run(arguments: list[str]) -> int:
     from inbounds.benchmark.suite import missing_learners, suite_by_name
 
     console = Console(highlight=False)
+    if options.suite == "references":
+        return play_references(console, options)
     suite = suite_by_name(options.suite)
     target = (options.results or options.out / "results") / suite.name
     if missing := missing_learners(suite):
@@ -94,6 +97,26 @@ def run(arguments: list[str]) -> int:
         f"{len(results)} finished cells in {target}. Look at them: inbounds report {target}", soft_wrap=True
     )
     return 1 if failed else 0
+
+
+def play_references(console: Console, options: Options) -> int:
+    """Play the reference policies of the tasks asked for and keep what they got in references.json."""
+    from inbounds.benchmark.references import measure_references
+    from inbounds.tasks.registry import names
+    from inbounds.training.provenance import provenance
+
+    path = (options.results or options.out / "results") / "references.json"
+    known: dict[str, Any] = json.loads(path.read_text())["tasks"] if path.exists() else {}
+    steps = 200_000 if options.steps is None else options.steps
+    found = measure_references(
+        options.tasks or names(), 100, steps, lambda line: console.print(line, markup=False)
+    )
+    origin = provenance()
+    tasks = known | {task: {"played": {**policies}, "provenance": origin} for task, policies in found.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"format": 1, "tasks": tasks}, indent=1) + "\n")
+    console.print(f"wrote {path}", soft_wrap=True)
+    return 0
 
 
 def make_plan(options: Options) -> list[Any]:

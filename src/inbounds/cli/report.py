@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,24 +71,13 @@ def default_page(first: Path) -> Path:
 
 def collect(options: Options) -> dict[str, Any]:
     """Read everything again and return the page's data."""
-    from inbounds.benchmark.collecting import read_results
+    from inbounds.benchmark.collecting import read_results, references_near
     from inbounds.report.page_data import page_data
 
     title = options.title or f"Report on {', '.join(path.name or str(path) for path in options.runs)}"
     return page_data(
-        read_results(options.runs), read_references(options.runs), title, read_films(options.runs)
+        read_results(options.runs), references_near(options.runs), title, read_films(options.runs)
     )
-
-
-def read_references(paths: tuple[Path, ...]) -> dict[str, Any]:
-    """Return what reference policies get, where it was measured: references.json beside or above the results."""
-    for path in paths:
-        for folder in (path, *path.resolve().parents[:2]):
-            file = folder / "references.json"
-            if file.is_file():
-                tasks: dict[str, Any] = json.loads(file.read_text())["tasks"]
-                return tasks
-    return {}
 
 
 def read_films(paths: tuple[Path, ...]) -> dict[str, str]:

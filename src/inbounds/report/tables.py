@@ -1,0 +1,252 @@
+"""Tables in Markdown, generated from results: the README's, the documentation's, and the paper's one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from inbounds.benchmark.published import RETURN, best_published_rate
+from inbounds.benchmark.results import Result
+from inbounds.benchmark.suite import PAPER_TASKS, SUITES
+from inbounds.report.style import task_name
+from inbounds.report.verdict import BETTER, LEVEL, WORSE, labels, solver_calls, summarise
+
+NOT_RUN = "not run yet"
+MARKS = {BETTER: "▲", LEVEL: "≈", WORSE: "▼"}
+TRIVIAL = ("never-moving", "constant", "uniform", "interior")
+"""Which reference policy stands in the table: the first of these that the task has and that is best."""
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Return a table; so many first columns hold words and are aligned left, the others right."""
+    rules = ["---" if place < words else "---:" for place in range(len(headings))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (headings, rules, *rows))
+
+
+def number(mean: float, deviation: float | None = None) -> str:
+    """Return mean and deviation with as many digits as the deviation is worth."""
+    if deviation is None or deviation <= 0:
+        return f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}"
+    digits = 0 if deviation >= 10 else 1 if deviation >= 1 else 2
+    return f"{mean:,.{digits}f} ± {deviation:,.{digits}f}"
+
+
+def headline_table(results: Sequence[Result], references: Mapping[str, Any]) -> str:
+    """Return the README's table: the paper's ARAM, ours with both presets, and the best trivial policy, per task."""
+    headings = (
+        "task",
+        "paper: return",
+        "ours, `paper`",
+        "ours, default",
+        "trivial policy",
+        "paper: valid (best)",
+        "ours, default: valid",
+    )
+    rows = []
+    for task in PAPER_TASKS:
+        published, best = RETURN[task, "aram"], best_published_rate(task)
+        ours = {preset: find(results, "paper", task, f"aram-{preset}") for preset in ("paper", "default")}
+        rows.append(
+            (
+                task_name(task),
+                number(published.mean, published.deviation),
+                *(cell(ours[preset], "return") for preset in ("paper", "default")),
+                trivial(references.get(task, {})),
+                f"{best.mean:.2f}" if best else "none",
+                cell(ours["default"], "valid_action_rate"),
+            )
+        )
+    return markdown(headings, rows)
+
+
+def cell(result: Result | None, name: str) -> str:
+    """Return one number with its verdict, or that it was not run; incomplete results say how far they are."""
+    if result is None:
+        return NOT_RUN
+    found = summarise(result, name)
+    text = f"{number(found.mean, found.deviation)} {MARKS.get(found.verdict, '')}".strip()
+    return (
+        text
+        if result.is_complete
+        else f"{text} ({len(result.seeds)} of {result.expected_seeds} seeds, {result.steps:,} steps)"
+    )
+
+
+def trivial(references: Mapping[str, Any]) -> str:
+    """Return the best reference policy of a task."""
+    known = [(references[name]["mean"], name) for name in TRIVIAL if name in references]
+    if not known:
+        return NOT_RUN
+    mean, name = max(known)
+    return f"{number(mean)} ({name})"
+
+
+def suite_table(results: Sequence[Result], suite: str) -> str:
+    """Return every result of a suite: return, valid action rate, solver calls, wall clock, seeds."""
+    found = [result for result in results if result.suite == suite]
+    if not found:
+        return f"`inbounds benchmark {suite}`: {NOT_RUN}."
+    names = labels(found)
+    rows = []
+    for result in found:
+        calls = solver_calls(result)
+        interval = summarise(result, "return").interquartile
+        rows.append(
+            (
+                task_name(result.task),
+                names[result.method],
+                cell(result, "return"),
+                f"{number(interval.value)} [{number(interval.low)}, {number(interval.high)}]",
+                cell(result, "valid_action_rate"),
+                f"{sum(calls) / len(calls):,.0f}" if calls else "unknown",
+                f"{result.worst_violation:g}",
+                f"{len(result.seeds)} x {result.steps:,}",
+            )
+        )
+    headings = (
+        "task",
+        "method",
+        "return",
+        "interquartile mean",
+        "valid action rate",
+        "solver calls",
+        "worst violation",
+        "seeds x steps",
+    )
+    return markdown(headings, rows, words=2)
+
+
+def find(results: Sequence[Result], suite: str, task: str, method: str) -> Result | None:
+    """Return the result of one cell."""
+    return next((r for r in results if (r.suite, r.task, r.method) == (suite, task, method)), None)
+
+
+class Artefact(NamedTuple):
+    """One table or figure of the paper, and how ours is made."""
+
+    name: str
+    shows: str
+    suite: str | None
+    """The suite whose results answer it; None for what is no experiment."""
+    figure: str | None
+    """Which file of `inbounds report --figures` draws it."""
+    answer: Callable[[Sequence[Result]], str] | str
+
+
+def judged(name: str, learners: tuple[str, ...] = ()) -> Callable[[Sequence[Result]], str]:
+    """Return a verdict in words: on how many tasks our mean reaches the paper's."""
+
+    def answer(results: Sequence[Result]) -> str:
+        found = [
+            result
+            for result in results
+            if result.is_complete and (not learners or result.learner in learners)
+        ]
+        verdicts = [summarise(result, name).verdict for result in found]
+        compared = [one for one in verdicts if one in MARKS]
+        counts = ", ".join(f"{compared.count(kind)} {MARKS[kind]}" for kind in MARKS if kind in compared)
+        return f"{len(found)} cells complete; {counts}" if compared else f"{len(found)} cells complete"
+
+    return answer
+
+
+def counted(results: Sequence[Result]) -> str:
+    """Return how much of a suite is there; what it shows is for the reader to see."""
+    complete = sum(result.is_complete for result in results)
+    return f"{complete} cells complete"
+
+
+ARTEFACTS = (
+    Artefact(
+        "Table 1",
+        "qualitative comparison of methods",
+        None,
+        None,
+        "words only; our measured counterpart is the suite `paper`",
+    ),
+    Artefact(
+        "Table 2",
+        "valid action rate of five methods on eight tasks",
+        "paper",
+        None,
+        judged("valid_action_rate"),
+    ),
+    Artefact(
+        "Table 3", "evaluation time of five methods on four tasks", "wall-clock", "inference_time", counted
+    ),
+    Artefact("Table 4", "return of FOCOPS and ARAM", "paper", None, judged("return", ("aram", "focops"))),
+    Artefact(
+        "Table 5",
+        "valid action rate of FOCOPS and ARAM",
+        "paper",
+        None,
+        judged("valid_action_rate", ("aram", "focops")),
+    ),
+    Artefact(
+        "Table 6", "the action constraints", None, None, "`inbounds list tasks` prints them from the code"
+    ),
+    Artefact("Table 7", "ARAM's hyper-parameters", None, None, '`Aram(preset="paper")`'),
+    Artefact("Table 8", "hyper-parameters of the rivals", None, None, '`preset="paper"` of each learner'),
+    Artefact("Figure 1", "the augmented MDP, a drawing", None, None, "no experiment"),
+    Artefact("Figure 2", "the framework, a drawing", None, None, "no experiment"),
+    Artefact("Figure 3", "return versus wall-clock time", "wall-clock", "return_by_time", counted),
+    Artefact("Figure 4", "cumulative solver calls", "paper", "projections", counted),
+    Artefact(
+        "Figure 5", "return and validity of ARAM and SOSAC", "ablation-morl", "return_and_validity", counted
+    ),
+    Artefact("Figure 6", "the training process, a drawing", None, None, "no experiment"),
+    Artefact("Figure 7", "return versus steps", "paper", "return_by_steps", judged("return")),
+    Artefact(
+        "Figure 8",
+        "valid action rate versus steps",
+        "paper",
+        "valid_action_rate_by_steps",
+        judged("valid_action_rate"),
+    ),
+    Artefact(
+        "Figure 9",
+        "return of FOCOPS and ARAM versus steps",
+        "paper",
+        "return_by_steps",
+        judged("return", ("aram", "focops")),
+    ),
+    Artefact(
+        "Figure 10",
+        "valid action rate of FOCOPS and ARAM versus steps",
+        "paper",
+        "valid_action_rate_by_steps",
+        judged("valid_action_rate", ("aram", "focops")),
+    ),
+    Artefact("Figure 11", "learning curves of ARAM and SOSAC", "ablation-morl", "return_by_steps", counted),
+    Artefact("Figure 12", "sensitivity to the penalty K", "sensitivity-penalty", "return_by_steps", counted),
+    Artefact(
+        "Figure 13",
+        "target distribution: normal and Student-t",
+        "target-distribution",
+        "return_by_steps",
+        counted,
+    ),
+    Artefact(
+        "Figure 14", "NSFnet20d: return, validity, solver calls", "scalability", "return_by_steps", counted
+    ),
+    Artefact("not in the paper", "what its reviewers asked for", "reviewers", "return_by_steps", counted),
+)
+
+
+def reproduction_table(results: Sequence[Result]) -> str:
+    """Return one row per table and figure of the paper: what it shows, our command, where ours is, the verdict."""
+    rows = []
+    for artefact in ARTEFACTS:
+        if artefact.suite is None:
+            rows.append((artefact.name, artefact.shows, "", "", str(artefact.answer)))
+            continue
+        assert artefact.suite in SUITES and callable(artefact.answer)
+        found = [result for result in results if result.suite == artefact.suite]
+        command = f"`inbounds benchmark {artefact.suite}`"
+        where = f"`benchmarks/results/{artefact.suite}/`"
+        if artefact.figure is not None:
+            where += f", figure `{artefact.suite}-{artefact.figure}`"
+        rows.append(
+            (artefact.name, artefact.shows, command, where, artefact.answer(found) if found else NOT_RUN)
+        )
+    return markdown(("of the paper", "shows", "command", "ours", "verdict"), rows, words=5)
