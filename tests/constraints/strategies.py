@@ -192,9 +192,9 @@ FAMILIES: dict[str, Family] = {
         4,
         vectors(4, st.floats(-1.0, 1.0)),
         lambda s: exact.onto_weighted_l1(
-        state_size=4,
             2.0 * np.ones(4), 8.5, np.maximum(s - 0.3, -1.0), np.minimum(s + 0.3, 1.0)
         ),
+        state_size=4,
     ),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inbounds.constraints.arrays import Array, clip, dot, largest
-from inbounds.constraints.box import Bounds
+from inbounds.constraints.box import Bounds, corner
 from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.parameters import show
 from inbounds.constraints.situation import Parameter, Situation
@@ -37,10 +37,23 @@ class Ball(LevelSet):
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Scale back and clip, x_i = clip(s a_i, low_i, high_i): the level is piecewise linear in s^2."""
+        clipped = clip(at.xp, action, *bounds)
+        return self._scaled(at, action, clipped, bounds)
+
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Scale the direction up instead, and clip it, until the sphere is met."""
+        xp = at.xp
+        # No entry of the result is larger than the radius, so that this box takes nothing away.
+        radius = xp.sqrt(xp.maximum(self.inner_bound(at, direction.shape[-1], 0.0), 0.0))[..., None]
+        limits = Bounds(xp.maximum(bounds.low, -radius), xp.minimum(bounds.high, radius))
+        return self._scaled(at, direction, corner(xp, direction, limits), limits)
+
+    def _scaled(self, at: Situation, action: Array, clipped: Array, bounds: Bounds) -> Array:
+        """Return clip(s a) for the s that meets the sphere, or `clipped` where that is inside."""
         xp = at.xp
         longest = largest(xp, xp.abs(action))[..., None]
         heading = action / xp.where(longest > 0, longest, 1.0)
-        clipped, smallest = clip(xp, action, *bounds), clip(xp, 0.0 * action, *bounds)
+        smallest = clip(xp, 0.0 * action, *bounds)
         begin, end = -smallest * smallest, -clipped * clipped
         target = self.target(at, clipped)
         # The squares grow from those of the smallest point: with a minus sign, they are ramps that fall.

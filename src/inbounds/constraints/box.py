@@ -99,6 +99,10 @@ class Box(Constraint):
         """Return the smallest ratio of room to speed over the entries."""
         return box_reach(at.xp, self.inner_bounds(at), point, direction)
 
+    def farthest(self, at: Situation, direction: Array) -> Array:
+        """Return the corner that lies farthest."""
+        return corner(at.xp, direction, self.inner_bounds(at, at.slack))
+
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Name the lower and then the upper limits."""
         return [f"a[{i}] >= {entry(self.low, i)}" for i in range(dimension)] + [
@@ -137,6 +141,13 @@ def spread(xp: Any, bounds: Bounds, dimension: int) -> Bounds:
     """Give both bounds one entry per dimension and the same leading axes."""
     shape = (*np.broadcast_shapes(bounds.low.shape[:-1], bounds.high.shape[:-1]), dimension)
     return Bounds(xp.broadcast_to(bounds.low, shape), xp.broadcast_to(bounds.high, shape))
+
+
+def corner(xp: Any, direction: Array, bounds: Bounds) -> Array:
+    """Return the point of a box that is farthest along a direction; indifferent entries stay near zero."""
+    low, high = bounds
+    indifferent = clip(xp, 0.0 * direction, low, high)
+    return xp.where(direction > 0, high, xp.where(direction < 0, low, indifferent))
 
 
 def box_centre(xp: Any, bounds: Bounds) -> Array:

@@ -24,7 +24,7 @@ from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import RELATIVE_MARGIN as RELATIVE_MARGIN
 from inbounds.constraints.situation import Parameter, Question, Situation, read_situation
 from inbounds.constraints.situation import relative_margin as relative_margin
-from inbounds.errors import EmptySetError, InvalidInputError
+from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 
 STRICT_MARGINS = 1.5
 """Margins that a float32 projection keeps, so that `contains` in float64 accepts it too."""
@@ -90,6 +90,13 @@ class Constraint(abc.ABC):
         """Tell whether the set is the same in every state."""
         return not any(isinstance(value, Reference) for value in self.parameters().values())
 
+    def farthest(self, at: Situation, direction: Array) -> Array:
+        """Return a point of the set that is farthest along a direction, up to rounding."""
+        raise ConstraintError(
+            f"there is no way to find the farthest point of {self.formula()} in a direction. Use a method that "
+            f"projects, or intersect fewer kinds of constraints."
+        )
+
     def accepts(self, at: Situation, action: Array) -> Array:
         """Answer `contains` for inputs that were checked before."""
         return all_true(at.xp, self.tightened_excess(at, action) <= 0)
@@ -148,6 +155,21 @@ class Constraint(abc.ABC):
         length = self.reach(at, array, convert(heading, at.xp, at.dtype, at.device))
         is_inside = largest(at.xp, self.excess(at, array)) <= 0
         return at.xp.where(is_inside, length, 0.0)
+
+    def linear_maximiser(self, observation: Any, gradient: Any, *, previous_action: Any = None) -> Array:
+        """Return an accepted action x that maximises sum_i gradient_i x_i: the step of Frank-Wolfe methods."""
+        at, direction, original = self.situation(observation, gradient, previous_action)
+        point = self.farthest(at, direction)
+        if not is_traced(point) and not is_everywhere(at.xp.isfinite(point)):
+            raise ConstraintError(
+                f"no action is farthest along this gradient, since {self.formula()} has no end there. "
+                f"Bound the set with & Box(low, high)."
+            )
+        point = self.settled(at, point, original.dtype)
+        is_answer = self.accepts(at, convert(point, at.xp, at.dtype)) & at.xp.all(
+            at.xp.isfinite(point), axis=-1
+        )
+        return at.xp.where(is_answer[..., None], point, float("nan"))
 
     def sample(
         self,

@@ -7,8 +7,9 @@ from typing import Protocol, runtime_checkable
 
 from inbounds.constraints.alternating import central_point, nearest_by_turns
 from inbounds.constraints.arrays import Array, clip, stack_rows
-from inbounds.constraints.box import Bounds, box_centre, spread
+from inbounds.constraints.box import Bounds, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.farthest import FarthestInBox
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError
 
@@ -101,6 +102,15 @@ class Intersection(Constraint):
         if len(self._others) == 1 and bounds is not None and isinstance(self._others[0], JointWithBox):
             return self._others[0].interior_in_box(at, dimension, bounds)
         return central_point(at, self._others, bounds, dimension)
+
+    def farthest(self, at: Situation, direction: Array) -> Array:
+        """Use the closed form of a box, or of a box and one other set."""
+        bounds = self.bounds(at, at.slack)
+        if bounds is not None and not self._others:
+            return corner(at.xp, direction, bounds)
+        if bounds is not None and len(self._others) == 1 and isinstance(self._others[0], FarthestInBox):
+            return self._others[0].farthest_in_box(at, direction, bounds)
+        return super().farthest(at, direction)
 
     def within_exact_bounds(self, at: Situation, action: Array) -> Array:
         """Clip to the box of all members."""

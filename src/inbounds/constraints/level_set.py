@@ -50,6 +50,10 @@ class LevelSet(Constraint):
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Return the Euclidean projection on the set and a box together; bounds may be infinite."""
 
+    @abc.abstractmethod
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Return a point of the set and a box that is farthest along a direction; bounds may be infinite."""
+
     def inner_bound(self, at: Situation, dimension: int, margins: float | None = None) -> Array:
         """Return the bound, less the margins that `contains` keeps or another number of them."""
         margins = at.margins if margins is None else margins
@@ -86,6 +90,10 @@ class LevelSet(Constraint):
     def nearest(self, at: Situation, action: Array) -> Array:
         """Return the projection on the set alone."""
         return self.nearest_in_box(at, action, unbounded(at))
+
+    def farthest(self, at: Situation, direction: Array) -> Array:
+        """Return a point of the set alone that is farthest along a direction."""
+        return self.farthest_in_box(at, direction, unbounded(at))
 
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return zero, the lowest point."""

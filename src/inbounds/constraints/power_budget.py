@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from inbounds.constraints.arrays import Array, clip, total
-from inbounds.constraints.box import Bounds
+from inbounds.constraints.box import Bounds, corner
+from inbounds.constraints.farthest import fill_towards_corner
 from inbounds.constraints.level_set import LevelSet
 from inbounds.constraints.parameters import length, parameter, show
 from inbounds.constraints.situation import Parameter, Situation
@@ -42,6 +43,17 @@ class PowerBudget(LevelSet):
         forced = total(xp, xp.where(does_draw, 0.0, xp.maximum(weights * clipped, 0.0)))
         shrinking = xp.where(does_draw, xp.abs(weights), 0.0)
         return soft_threshold(xp, action, clipped, shrinking, bounds, self.target(at, clipped) - forced)
+
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Let braking entries go as far as the box, and spend the bound where it gains most."""
+        xp = at.xp
+        weights, start = at.value(self.weights), clip(xp, 0.0 * direction, *bounds)
+        is_costly = weights * direction > 0
+        # Where the box makes even a braking entry draw power, it draws least at the end of the box.
+        best = xp.where(is_costly | (weights == 0), start, corner(xp, direction, bounds))
+        budget = self.inner_bound(at, direction.shape[-1], at.slack) - self.tightened_level(at, best)
+        cost = xp.where(is_costly, xp.abs(weights), 0.0)
+        return fill_towards_corner(xp, direction, cost, start, bounds, budget)
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Follow the ray over the moments at which entries begin or cease to draw power."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from inbounds.constraints.arrays import Array, all_true, clip
-from inbounds.constraints.box import Bounds, box_centre, box_excess, box_reach, spread
+from inbounds.constraints.box import Bounds, box_centre, box_excess, box_reach, corner, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.parameters import entry, length, parameter, show
 from inbounds.constraints.references import Reference, previous_action
@@ -67,6 +67,10 @@ class RateLimit(Constraint):
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Return the smallest ratio of room to speed over the entries."""
         return box_reach(at.xp, self.inner_bounds(at), point, direction)
+
+    def farthest(self, at: Situation, direction: Array) -> Array:
+        """Return the corner that lies farthest."""
+        return corner(at.xp, direction, self.inner_bounds(at, at.slack))
 
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Name the limits on falling and then those on rising."""

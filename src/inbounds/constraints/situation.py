@@ -102,7 +102,7 @@ def read_situation(like: Array, observation: Any, previous_action: Any) -> Situa
     is_single = xp is not np and bool(dtype == xp.float32)
     # A float64 result loses nothing that matters to rounding, a float32 result up to half a unit, and a
     # projection that is computed in float32 a few units.
-    slack = 1.8 if is_single else 1.0 + 1e-9 if like.dtype == dtype else 1.2
+    slack = 1.8 if is_single else 1.0 + 1e-5 if like.dtype == dtype else 1.2
     return Situation(
         xp,
         dtype,

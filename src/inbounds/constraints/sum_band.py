@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inbounds.constraints.arrays import Array, clip, least, stack_rows, total
-from inbounds.constraints.box import Bounds, Box, box_centre, spread
+from inbounds.constraints.box import Bounds, Box, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.farthest import greedy_fill
 from inbounds.constraints.level_set import unbounded
 from inbounds.constraints.parameters import parameter, show
 from inbounds.constraints.references import Reference
@@ -115,6 +116,18 @@ class SumBand(Constraint):
         middle = 0.5 * (lower + upper)
         return at.xp.minimum(lower, middle), at.xp.maximum(upper, middle)
 
+    def farthest(self, at: Situation, direction: Array) -> Array:
+        """Return the farthest point of the band and its own limits."""
+        return self.farthest_in_box(at, direction, unbounded(at))
+
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Go to the farthest corner of the box, and give back where it costs least what the sum has too much."""
+        limits = spread(at.xp, self._with_limits(at, bounds, at.slack), direction.shape[-1])
+        band = self.band(at, direction.shape[-1])
+        first = farthest_in_band(at.xp, direction, limits, band.lower, band.upper)
+        size = at.xp.where(at.xp.isfinite(first), first, 0.0)
+        return farthest_in_band(at.xp, direction, limits, *self.goal(at, size))
+
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return a point of the middle of the band."""
         return self.interior_in_box(at, dimension, unbounded(at))
@@ -212,3 +225,25 @@ def shift_to_band(xp: Any, action: Array, bounds: Bounds, lower: Array, upper: A
     is_free = (fall > 0)[..., None] & (shifted > low) & (shifted < high)
     miss = total(xp, shifted) - sign * target
     return corrected(xp, shifted, xp.ones_like(shifted), is_free, miss, bounds)
+
+
+def farthest_in_band(xp: Any, direction: Array, bounds: Bounds, lower: Array, upper: Array) -> Array:
+    """Return the point of a box with lower <= sum_i x_i <= upper that is farthest along a direction."""
+    low, high = bounds
+    # Where all the other entries have a limit, the band limits an entry as well.
+    least_sum, largest_sum = total(xp, low)[..., None], total(xp, high)[..., None]
+    has_least, has_largest = xp.isfinite(least_sum), xp.isfinite(largest_sum)
+    others_low = xp.where(has_least, least_sum - xp.where(has_least, low, 0.0), -float("inf"))
+    others_high = xp.where(has_largest, largest_sum - xp.where(has_largest, high, 0.0), float("inf"))
+    box = Bounds(
+        xp.maximum(low, lower[..., None] - others_high), xp.minimum(high, upper[..., None] - others_low)
+    )
+    best = corner(xp, direction, box)
+    has_end = xp.isfinite(best)
+    start = xp.where(has_end, best, 0.0)
+    sums = total(xp, start)
+    surplus, shortage = xp.maximum(sums - upper, 0.0), xp.maximum(lower - sums, 0.0)
+    ones = xp.ones_like(start)
+    falls = greedy_fill(xp, start - box.low, ones, -direction, surplus)
+    rises = greedy_fill(xp, box.high - start, ones, direction, shortage)
+    return xp.where(has_end, clip(xp, start - falls + rises, *box), best)

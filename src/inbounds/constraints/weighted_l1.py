@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inbounds.constraints.arrays import Array, clip, dot, total
 from inbounds.constraints.box import Bounds
+from inbounds.constraints.farthest import fill_towards_corner
 from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.parameters import length, parameter, show
 from inbounds.constraints.references import Reference
@@ -36,6 +37,13 @@ class WeightedL1(LevelSet):
         weights = at.xp.abs(at.value(self.weights))
         clipped = clip(at.xp, action, *bounds)
         return soft_threshold(at.xp, action, clipped, weights, bounds, self.target(at, clipped))
+
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Spend the bound on the entries that gain most for their weight."""
+        xp = at.xp
+        weights, start = xp.abs(at.value(self.weights)), clip(xp, 0.0 * direction, *bounds)
+        budget = self.inner_bound(at, direction.shape[-1], at.slack) - self.tightened_level(at, start)
+        return fill_towards_corner(xp, direction, weights, start, bounds, budget)
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Follow the ray over the entries' changes of sign."""

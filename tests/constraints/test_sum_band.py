@@ -1,0 +1,120 @@
+"""Sum bands and simplices, whose projections shift all entries together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from inbounds.constraints import Box, Simplex, SumBand, obs
+from inbounds.constraints.situation import relative_margin
+from inbounds.errors import ConstraintError, EmptySetError
+
+
+def test_entries_are_shifted_to_the_nearer_end_of_the_band() -> None:
+    band = SumBand(total=90.0, tolerance=5.0, low=0.0, high=40.0)
+    np.testing.assert_allclose(band.project(None, [40.0, 40.0, 39.0]), [32.0, 32.0, 31.0], rtol=1e-5)
+    np.testing.assert_allclose(band.project(None, [20.0, 20.0, 36.0]), [23.0, 23.0, 39.0], rtol=1e-5)
+    inside = np.array([30.0, 31.0, 30.0])
+    np.testing.assert_array_equal(band.project(None, inside), inside)
+
+
+def test_caps_are_met_exactly_while_the_others_share_the_rest() -> None:
+    band = SumBand(total=90.0, tolerance=5.0, low=0.0, high=40.0)
+    projected = band.project(None, [100.0, 50.0, -60.0])
+    np.testing.assert_allclose(projected, [40.0, 40.0, 5.0], rtol=1e-4)
+    np.testing.assert_array_equal(projected[:2], [40.0, 40.0])
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 2e-4, 1.2e-4])
+def test_a_thin_band_still_has_projections(tolerance: float) -> None:
+    band = SumBand(total=90.0, tolerance=tolerance, low=0.0, high=40.0)
+    actions = np.random.default_rng(0).normal(size=(200, 3)) * 100.0
+    for answer in (band.project(None, actions), band.project(None, actions.astype(np.float32))):
+        assert np.all(band.violation(None, answer) <= 0)
+        assert np.all(band.contains(None, answer))
+
+
+def test_a_band_that_the_margin_empties_is_refused() -> None:
+    band = SumBand(total=90.0, tolerance=1e-5)
+    with pytest.raises(EmptySetError, match="the margin of `contains` included"):
+        band.project(None, [1.0, 2.0, 3.0])
+
+
+def test_compiled_thin_bands_are_feasible_in_float64() -> None:
+    band = SumBand(total=obs[0], tolerance=2e-3, low=0.0, high=40.0)
+    actions = (np.random.default_rng(0).normal(size=(200, 3)) * 100.0).astype(np.float32)
+    projected = np.asarray(jax.jit(band.project)(jnp.array([90.1]), jnp.asarray(actions)))
+    assert np.all(band.violation(np.float64(np.float32(90.1)) * np.ones(1), projected) <= 0)
+
+
+def test_missing_limits_and_limits_of_the_state() -> None:
+    band = SumBand(total=1.0, tolerance=0.1, low=obs[0:2])
+    assert band.size() == 2
+    np.testing.assert_allclose(band.project([-5.0, 0.5], [4.0, -4.0]), [0.6, 0.5], rtol=1e-5)
+    free = SumBand(total=1.0, tolerance=0.1)
+    np.testing.assert_allclose(free.project(None, [1e3, -1e3, 4.1]), [999.0, -1001.0, 3.1], atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"total": 10.0, "tolerance": 0.1, "low": [0.0, 0.0], "high": 1.0}, "sum_i a_i >= 10 - 0.1"),
+        ({"total": 1.0, "tolerance": 0.1, "low": [1.0, 1.0]}, "sum_i a_i <= 1 \\+ 0.1"),
+        ({"total": 1.0, "tolerance": -0.1}, "tolerance=-0.1 is negative"),
+        ({"total": 1.0, "tolerance": 0.1, "low": 2.0, "high": 1.0}, "no action satisfies"),
+    ],
+)
+def test_a_constant_empty_band_is_refused_when_it_is_built(arguments: dict[str, Any], expected: str) -> None:
+    with pytest.raises(EmptySetError, match=expected):
+        SumBand(**arguments)
+
+
+def test_wrong_declarations_are_refused() -> None:
+    with pytest.raises(ConstraintError, match="a number is expected"):
+        SumBand(total=[1.0, 2.0], tolerance=0.1)
+    with pytest.raises(ConstraintError, match="low has 2, high has 3"):
+        SumBand(total=1.0, tolerance=0.1, low=[0.0, 0.0], high=[1.0, 1.0, 1.0])
+
+
+def test_the_box_beside_a_band_joins_its_limits() -> None:
+    joint = SumBand(total=0.0, tolerance=0.5, high=0.5) & Box([-1.0, -2.0], [3.0, 3.0])
+    np.testing.assert_allclose(joint.project(None, [9.0, -9.0]), [0.5, -1.0], atol=1e-5)
+
+
+def test_shares_meet_the_total_and_small_ones_vanish() -> None:
+    projected = Simplex().project(None, [0.8, 0.6, -0.5, 0.1])
+    np.testing.assert_allclose(projected, [0.6, 0.4, 0.0, 0.0], atol=1e-12)
+    np.testing.assert_array_equal(projected[2:], [0.0, 0.0])
+    capped = Simplex(total=1.0, high=0.5).project(None, [0.9, 0.6, -0.5, 0.1])
+    np.testing.assert_allclose(capped, [0.5, 0.5, 0.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("entries", [2, 7, 40, 300])
+def test_the_equality_keeps_its_stated_tolerance_in_any_dimension(entries: int) -> None:
+    simplex = Simplex(total=2.0)
+    tolerance = 2.0 * max(1e-5, 4.0 * relative_margin(entries))
+    actions = np.random.default_rng(entries).normal(size=(50, entries))
+    for answer in (
+        simplex.project(None, actions),
+        simplex.project(None, actions.astype(np.float32)),
+        np.asarray(jax.jit(lambda a: simplex.project(None, a))(jnp.asarray(actions))),
+    ):
+        assert np.all(simplex.contains(None, answer))
+        assert np.all(answer >= 0)
+        assert np.max(np.abs(np.sum(answer, axis=-1, dtype=np.float64) - 2.0)) <= tolerance
+    uniform = np.full(entries, 2.0 / entries)
+    assert simplex.contains(None, uniform)
+    assert not simplex.contains(None, uniform * (1 + 1.1 * tolerance))
+
+
+def test_a_tolerance_that_was_given_is_kept() -> None:
+    assert Simplex(tolerance=0.1).contains(None, [0.5, 0.55])
+    assert not Simplex().contains(None, [0.5, 0.55])
+    with pytest.raises(EmptySetError, match="Make it positive"):
+        Simplex(total=0.0)
+    with pytest.raises(EmptySetError, match=r"a\[0\] <= 0.25"):
+        Simplex(total=1.0, high=[0.25, 0.25, 0.25])
