@@ -139,6 +139,11 @@ class DeterministicActorCritic:
         del key, spec
         return ()
 
+    def layer_metrics(self, layer: Any) -> Metrics:
+        """Return what is worth logging about the layer."""
+        del layer
+        return {}
+
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
         """Apply the layer L to the actor's output; both are in [-1, 1]. Without a layer nothing happens."""
         del layer, spec, observation
@@ -287,7 +292,7 @@ class DeterministicActorCritic:
         is_due = state.updates % self.policy_delay == 0
         state = jax.tree.map(lambda new, old: jnp.where(is_due, new, old), moved, state)
         metrics = {"critic_loss": critic_loss, "policy_loss": policy_loss, "value": value}
-        return state, metrics | call_metrics(state.calls)
+        return state, metrics | call_metrics(state.calls) | self.layer_metrics(state.layer)
 
     def critic_loss(
         self, critic: Network, state: DeterministicState, spec: Spec, batch: Transition, following: jax.Array

@@ -8,6 +8,7 @@ from inbounds.errors import UnknownNameError
 from inbounds.learners.appropt import ApprOpt
 from inbounds.learners.aram import Aram
 from inbounds.learners.dpre import Dpre
+from inbounds.learners.flowpg import FlowPg
 from inbounds.learners.learner import Learner
 from inbounds.learners.nfwpo import Nfwpo
 from inbounds.learners.optlayer import OptLayer
@@ -28,6 +29,7 @@ LEARNERS: dict[str, Any] = {
     "dpre": Dpre,
     "spre": Spre,
     "nfwpo": Nfwpo,
+    "flowpg": FlowPg,
     "optlayer": OptLayer,
     "appropt": ApprOpt,
     "sac": Sac,

@@ -1,0 +1,199 @@
+"""FlowPG: DDPG in the latent cube of a flow that was trained beforehand to fill the feasible set."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.references import Reference
+from inbounds.errors import ConfigurationError
+from inbounds.learners.deterministic import DeterministicActorCritic, DeterministicState, TargetAction
+from inbounds.learners.learner import Metrics, Spec, with_presets
+from inbounds.policies.acceptance import Draw, project_proposals
+from inbounds.policies.coupling_flow import Flow, flow_loss, init_flow, to_action, to_latent
+
+JUDGED = 2_048
+"""Samples on which a trained flow is judged."""
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {
+        "learning_rate": 1e-3,
+        "hidden": (400, 300),
+        "batch_size": 100,
+        "flow_learning_rate": 1e-5,
+        "flow_steps": 195_000,
+        "flow_samples": 500_000,
+        "flow_width": 1e-4,
+        "flow_gradient_limit": 0.1,
+    },
+}
+
+
+class FlowLayer(NamedTuple):
+    """The flow after its training, and how well it fits the set."""
+
+    flow: Flow
+    accuracy: jax.Array
+    """Share of g(z), z uniform in the cube, that is feasible."""
+    recall: jax.Array
+    """Share of feasible actions that the cube reaches."""
+
+
+@with_presets(PRESETS)
+@dataclasses.dataclass(frozen=True)
+class FlowPg(DeterministicActorCritic):
+    """FlowPG (Brahmanage et al. 2023): a = g(mu(s), y(s)), g a conditional flow that is frozen while learning.
+
+    Before the first step the flow learns, by maximum likelihood, to map the cube [-1, 1]^d onto C(s), from
+    feasible samples; y(s) are the entries of the observation that the constraint reads. Then DDPG learns in
+    the cube: noise is added to the latent, gradients pass through the flow, and what the flow leaves
+    infeasible is projected.
+    """
+
+    smoothing: float = 0.0
+    policy_delay: int = 1
+    critics: int = 1
+    flow_layers: int = 6
+    """Coupling layers."""
+    flow_hidden: tuple[int, ...] = (256, 256)
+    """Width of the networks inside a coupling layer."""
+    flow_steps: int = 10_000
+    """Gradient steps of the flow's training."""
+    flow_samples: int = 65_536
+    """Feasible samples to train on."""
+    flow_batch_size: int = 256
+    """Samples per gradient step."""
+    flow_learning_rate: float = 1e-3
+    """Adam's step size at the beginning; it falls to a hundredth along a cosine."""
+    flow_gradient_limit: float = 1.0
+    """Largest norm of a gradient."""
+    flow_width: float = 0.02
+    """Width of the soft walls of the cube."""
+    condition_range: tuple[float, float] = (-10.0, 10.0)
+    """Values of the observed entries for which the flow is trained; others are extrapolated."""
+
+    def __post_init__(self) -> None:
+        """Refuse a flow that cannot be trained."""
+        super().__post_init__()
+        if self.condition_range[0] >= self.condition_range[1]:
+            raise ConfigurationError(
+                f"condition_range={self.condition_range} is empty. Put the lower end first."
+            )
+        if min(self.flow_layers, self.flow_steps, self.flow_samples, self.flow_batch_size) < 1:
+            raise ConfigurationError(
+                "flow_layers, flow_steps, flow_samples and flow_batch_size must be at least 1."
+            )
+
+    # The flow ---------------------------------------------------------------------------------------------
+
+    def condition(self, spec: Spec, observation: jax.Array) -> jax.Array:
+        """Return the entries that the constraint reads, brought to a range of about [-1, 1]."""
+        low, high = self.condition_range
+        read = observation[..., conditions_of(spec.constraint, spec.observation_size)]
+        return (read - 0.5 * (low + high)) / (0.5 * (high - low))
+
+    def feasible_samples(self, key: jax.Array, spec: Spec, count: int) -> tuple[jax.Array, jax.Array]:
+        """Draw observations whose entries are uniform where the constraint reads them, and an action for each."""
+        observation_key, action_key = jax.random.split(key)
+        places = conditions_of(spec.constraint, spec.observation_size)
+        low, high = self.condition_range
+        read = jax.random.uniform(observation_key, (count, len(places)), minval=low, maxval=high)
+        observation = jnp.zeros((count, spec.observation_size)).at[:, places].set(read)
+        return observation, spec.constraint.sample(action_key, observation, dimension=spec.box.size)
+
+    def init_layer(self, key: jax.Array, spec: Spec) -> FlowLayer:
+        """Train the flow on feasible samples; every seed has samples and a flow of its own."""
+        flow_key, sample_key, batch_key, judge_key = jax.random.split(key, 4)
+        observation, action = self.feasible_samples(sample_key, spec, self.flow_samples)
+        condition, squashed = self.condition(spec, observation), spec.box.normalise(action)
+        flow = init_flow(flow_key, spec.box.size, condition.shape[-1], self.flow_layers, self.flow_hidden)
+        schedule = optax.cosine_decay_schedule(self.flow_learning_rate, self.flow_steps, alpha=0.01)
+        optimiser = optax.chain(optax.clip_by_global_norm(self.flow_gradient_limit), optax.adam(schedule))
+
+        def step(
+            carry: tuple[Flow, optax.OptState], one: jax.Array
+        ) -> tuple[tuple[Flow, optax.OptState], None]:
+            flow, memory = carry
+            rows = jax.random.randint(one, (self.flow_batch_size,), 0, self.flow_samples)
+            gradient = jax.grad(flow_loss)(flow, squashed[rows], condition[rows], self.flow_width)
+            change, memory = optimiser.update(gradient, memory)
+            return (optax.apply_updates(flow, change), memory), None
+
+        (flow, _), _ = jax.lax.scan(
+            step, (flow, optimiser.init(flow)), jax.random.split(batch_key, self.flow_steps)
+        )
+        return self.judged(flow, judge_key, spec)
+
+    def judged(self, flow: Flow, key: jax.Array, spec: Spec) -> FlowLayer:
+        """Measure how much of the cube is feasible and how much of the set the cube reaches."""
+        sample_key, latent_key = jax.random.split(key)
+        observation, action = self.feasible_samples(sample_key, spec, JUDGED)
+        condition = self.condition(spec, observation)
+        latent = jax.random.uniform(latent_key, action.shape, minval=-1.0, maxval=1.0)
+        made = spec.box.stretch(to_action(flow, latent, condition))
+        found = to_latent(flow, spec.box.normalise(action), condition).value
+        return FlowLayer(
+            flow=flow,
+            accuracy=jnp.mean(spec.constraint.contains(observation, made), dtype=jnp.float32),
+            recall=jnp.mean(jnp.all(jnp.abs(found) <= 1.0, axis=-1), dtype=jnp.float32),
+        )
+
+    def layer_metrics(self, layer: FlowLayer) -> Metrics:
+        """Report how well the flow fits the set."""
+        return {"flow_accuracy": layer.accuracy, "flow_recall": layer.recall}
+
+    # Acting and learning ----------------------------------------------------------------------------------
+
+    def bounded(self, layer: FlowLayer, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
+        """Map the latent to an action; the flow may leave the box a little, which is clipped."""
+        return jnp.clip(to_action(layer.flow, squashed, self.condition(spec, observation)), -1.0, 1.0)
+
+    def draw(self, layer: FlowLayer, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
+        """Send the noisy latents of all seeds through their flows and project what is still infeasible."""
+
+        def one_seed(own: FlowLayer, seen: jax.Array, latent: jax.Array) -> jax.Array:
+            return spec.box.stretch(self.bounded(own, spec, seen, latent))
+
+        action = jax.vmap(one_seed)(layer, observation, squashed)
+        return project_proposals(spec.constraint, observation, action[..., None, :])
+
+    def target_action(
+        self, state: DeterministicState, spec: Spec, observation: jax.Array, noise: jax.Array
+    ) -> TargetAction:
+        """Return g(mu_bar(s') + noise), not projected; DDPG has no noise here."""
+        latent = jnp.clip(self.squashed(state.target_actor, observation) + noise, -1.0, 1.0)
+        return TargetAction(self.bounded(state.layer, spec, observation, latent), {})
+
+    def samples(
+        self,
+        state: DeterministicState,
+        spec: Spec,
+        observation: jax.Array,
+        preference: jax.Array,
+        key: jax.Array,
+        count: int,
+    ) -> jax.Array:
+        """Return the flow's action as often as asked, without noise and before any projection."""
+        del key
+        action = self.deterministic(state, spec, observation, preference)
+        return jnp.broadcast_to(action[..., None, :], (*action.shape[:-1], count, action.shape[-1]))
+
+
+def conditions_of(constraint: Constraint, observation_size: int) -> NDArray[np.int64]:
+    """Return which entries of an observation a constraint reads, in order."""
+    places = np.arange(observation_size, dtype=np.float64)
+    read = [
+        np.ravel(value.read_unscaled(places))
+        for member in constraint.members()
+        for value in member.parameters().values()
+        if isinstance(value, Reference) and value.source == "observation"
+    ]
+    return np.unique(np.concatenate([np.zeros(0), *read])).astype(np.int64)
