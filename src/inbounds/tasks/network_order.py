@@ -2,7 +2,8 @@
 
 Arrivals carry an integer `order` that is unique and grows with link, then time; `first` is the smallest
 order of their link. Arrival i is earlier than j at the same link where first_j <= order_i < order_j. Only the
-first `total` arrivals of a list are there.
+first `total` arrivals of a list are there; the places behind belong to no link, no group and no event, because
+the loop below may look at a few of them.
 
 Comparing all pairs is one large operation, which suits a GPU, where the number of operations counts; on a CPU
 a loop over blocks of arrivals keeps its sums in vector registers and stops at `total`, several times faster

@@ -230,8 +230,9 @@ def _admit(
 
     By the time of arrival n (from 0) the packets held before the window leave room for c_n more, growing with
     n. The number admitted so far obeys a_{n+1} = min(a_n + 1, c_n), so
-    a_n = min(n, min_{m < n} (c_m + n - 1 - m)). What arrives within the window cannot begin service within it
-    where the queue is nearly full, so c_n counts the packets held before alone.
+    a_n = min(n, min_{m < n} (c_m + n - 1 - m)). What arrives within a window does not begin service within it
+    where the queue is nearly full (the limit being far above the arrivals of a window), so c_n counts the
+    packets held before alone.
     """
     begun = started_before(_nearest(queues) - PROPAGATION, movers.target, movers.time)
     room = (limit - 1) - look_up(queues.length, movers.target) + begun
