@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, clip, largest, least, total
+from inbounds.constraints.arrays import Array, clip, is_traced, largest, least, total, without_gradient
 from inbounds.constraints.box import Bounds, box_centre, spread
 
 Limits = Callable[[Array], Array]
@@ -62,15 +62,15 @@ def nearest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, action
     left of the residuals, is differentiable, and its derivative is the derivative of the projection.
     """
     accuracy = SINGLE if action.dtype == xp.float32 else DOUBLE
-    frozen_action, frozen_matrix = _constant(xp, action), _constant(xp, matrix)
-    frozen_bounds = Bounds(_constant(xp, bounds.low), _constant(xp, bounds.high))
+    frozen_action, frozen_matrix = without_gradient(action), without_gradient(matrix)
+    frozen_bounds = Bounds(without_gradient(bounds.low), without_gradient(bounds.high))
     origin = clip(xp, frozen_action, *frozen_bounds)
     lengths = xp.sqrt(total(xp, frozen_matrix * frozen_matrix))
     is_row = lengths > 0
     lengths = xp.where(is_row, lengths, 1.0)
     unit_matrix = frozen_matrix / lengths[..., None]
     room, is_present = _room(
-        xp, unit_matrix, _constant(xp, limits(origin)) / lengths, is_row, frozen_bounds, origin
+        xp, unit_matrix, without_gradient(limits(origin)) / lengths, is_row, frozen_bounds, origin
     )
     away = frozen_action - origin
     distance = xp.sqrt(total(xp, away * away))[..., None]
@@ -83,7 +83,7 @@ def nearest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, action
     )
 
     def with_margins(program: Program, point: Array) -> Program:
-        rows = _constant(xp, limits(origin + scale * point)) / lengths - _times(xp, unit_matrix, origin)
+        rows = without_gradient(limits(origin + scale * point)) / lengths - _times(xp, unit_matrix, origin)
         return _with_rows(xp, program, rows / scale)
 
     iterate = solve(xp, program, accuracy, with_margins)
@@ -110,7 +110,7 @@ def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimens
     point = box_centre(xp, box)
     dtype = point.dtype
     accuracy = SINGLE if dtype == xp.float32 else DOUBLE
-    matrix, lengths = _constant(xp, matrix), xp.sqrt(total(xp, matrix * matrix))
+    matrix, lengths = without_gradient(matrix), xp.sqrt(total(xp, matrix * matrix))
     is_row = lengths > 0
     lengths = xp.where(is_row, lengths, 1.0)
     identity = xp.eye(dimension, dtype=dtype)
@@ -123,7 +123,7 @@ def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimens
     only_depth = xp.asarray(np.eye(dimension + 1)[-1], dtype=dtype)
 
     def room_at(point: Array) -> tuple[Array, Array]:
-        limit = _constant(xp, limits(point)) / lengths
+        limit = without_gradient(limits(point)) / lengths
         return _room(xp, rows, limit, is_row, box, point)
 
     room, is_present = room_at(point)
@@ -148,7 +148,7 @@ def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimens
         found = solve(xp, program, accuracy).point[..., :dimension]
         return clip(xp, point + scale * found, *box)
 
-    return _repeated(xp, PROXIMAL_ROUNDS, one_round, point + xp.zeros_like(scale))
+    return repeated(PROXIMAL_ROUNDS, one_round, point + xp.zeros_like(scale))
 
 
 def solve(
@@ -169,7 +169,7 @@ def solve(
         current = program if renewed is None else renewed(program, iterate.point)
         return _step(xp, current, iterate, accuracy)
 
-    found: Iterate = _repeated(xp, accuracy.steps, one_step, start)
+    found: Iterate = repeated(accuracy.steps, one_step, start)
     return found
 
 
@@ -199,7 +199,7 @@ def _step(xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy) -> It
 
 def _corrected(xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy) -> Array:
     """Return the point after a step that keeps the products of slacks and multipliers."""
-    frozen = program._replace(matrix=_constant(xp, program.matrix))
+    frozen = program._replace(matrix=without_gradient(program.matrix))
     newton = _newton(xp, frozen, iterate, accuracy)
     return iterate.point + newton(_residuals(xp, program, iterate), xp.zeros_like(iterate.slack)).point
 
@@ -321,23 +321,15 @@ def _solver(xp: Any, normal: Array) -> Callable[[Array], Array]:
     return solve_normal
 
 
-def _repeated(xp: Any, count: int, function: Callable[[Any], Any], start: Any) -> Any:
-    if _is_jax_namespace(xp):
+def repeated(count: int, function: Callable[[Any], Any], start: Any) -> Any:
+    """Apply a function a fixed number of times to an array or a tuple of arrays; JAX compiles it once."""
+    if is_traced(start[0] if isinstance(start, tuple) else start):
         import jax
 
         return jax.lax.fori_loop(0, count, lambda _, state: function(state), start)
     for _ in range(count):
         start = function(start)
     return start
-
-
-def _constant(xp: Any, array: Array) -> Array:
-    """Return an array through which no gradient flows."""
-    if _is_jax_namespace(xp):
-        import jax
-
-        return jax.lax.stop_gradient(array)
-    return array.detach() if hasattr(array, "detach") else array
 
 
 def _is_jax_namespace(xp: Any) -> bool:

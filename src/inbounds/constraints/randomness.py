@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, is_jax
+from inbounds.constraints.arrays import Array, convert, is_jax, is_traced
 from inbounds.constraints.situation import Situation
 from inbounds.errors import InvalidInputError
 
@@ -59,8 +59,8 @@ class Randomness:
         return self._at.xp.where(self.uniform(shape) < 0.5, -1.0, self._ones(shape))
 
     def repeat(self, count: int, function: Callable[[Randomness, State], State], state: State) -> State:
-        """Apply a function that draws numbers a fixed number of times; under JAX this is one compiled loop."""
-        if not is_jax(self._source):
+        """Apply a function that draws numbers a fixed number of times; compiled by JAX it is one loop."""
+        if not is_traced(self._source):
             for _ in range(count):
                 state = function(self, state)
             return state
@@ -71,22 +71,22 @@ class Randomness:
             key, here = jax.random.split(key)
             return key, function(Randomness(here, self._at), current)
 
-        _, final = jax.lax.fori_loop(0, count, step, (self._next_key(), state))
+        final: State = jax.lax.fori_loop(0, count, step, (self._next_key(), state))[1]
         return final
 
     def repeat_while(
         self,
         count: int,
         is_unfinished: Callable[[State], Array],
-        function: Callable[[Randomness, int, State], State],
+        function: Callable[[Randomness, State], State],
         state: State,
     ) -> State:
         """Apply a function that draws numbers until a state is finished, at most a number of times."""
-        if not is_jax(self._source):
-            for index in range(count):
+        if not is_traced(self._source):
+            for _ in range(count):
                 if not bool(is_unfinished(state)):
                     break
-                state = function(self, index, state)
+                state = function(self, state)
             return state
         import jax
 
@@ -97,9 +97,9 @@ class Randomness:
         def step(carried: tuple[Any, Any, State]) -> tuple[Any, Any, State]:
             index, key, current = carried
             key, here = jax.random.split(key)
-            return index + 1, key, function(Randomness(here, self._at), 0, current)
+            return index + 1, key, function(Randomness(here, self._at), current)
 
-        _, _, final = jax.lax.while_loop(is_going_on, step, (0, self._next_key(), state))
+        final: State = jax.lax.while_loop(is_going_on, step, (0, self._next_key(), state))[2]
         return final
 
     def _next_key(self) -> Any:
@@ -113,11 +113,3 @@ class Randomness:
 
     def _converted(self, numbers: np.ndarray[Any, Any]) -> Array:
         return convert(numbers, self._at.xp, self._at.dtype, self._at.device)
-
-
-def randomness(rng: Any, dtype: Any) -> Randomness:
-    """Return the stream of a generator or key in its own array library."""
-    xp: Any = np
-    if is_jax(rng):
-        import jax.numpy as xp
-    return Randomness(rng, Situation(xp, dtype, None, None))
