@@ -48,6 +48,8 @@ class Outcome(NamedTuple):
     discount: jax.Array
     """0 where the episode terminated, 1 elsewhere."""
     next_observation: jax.Array
+    is_last: jax.Array | None = None
+    """Whether the episode ended with this step, by termination or by the time limit; the loop always tells."""
 
 
 class Memory(NamedTuple):
@@ -134,6 +136,17 @@ class Learner(Protocol):
     ) -> jax.Array:
         """Draw raw, unprojected actions: (..., count, action size)."""
         ...
+
+
+class OnPolicyLearner(Learner, Protocol):
+    """A learner that forgets: what it did since its last update is its whole batch, and is used once.
+
+    Every `rollout` environment steps of a seed, `update` gets all transitions of the first ring with the
+    leading axes (time, environments), in order, and the ring starts anew. In between nothing is learnt, and
+    what the last update reported is read from the field `metrics` that the state of such a learner has.
+    """
+
+    rollout: int
 
 
 LearnerClass = TypeVar("LearnerClass", bound=type)

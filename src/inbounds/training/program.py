@@ -52,7 +52,11 @@ class Programs:
     def __init__(self, learner: Learner, spec: Spec, environments: int, updates: int, capacity: int) -> None:
         """Prepare the programs; nothing is compiled before it is first called."""
         self.learner, self.spec = learner, spec
-        self.environments, self.updates, self.capacity = environments, updates, capacity
+        self.environments, self.updates = environments, updates
+        # An on-policy learner's ring holds one rollout, so that it starts anew by overwriting the last one.
+        rollout: int = getattr(learner, "rollout", 0)
+        self.rollout_turns = max(1, rollout // environments) if rollout else 0
+        self.capacity = self.rollout_turns * environments if rollout else capacity
         self.layout = Layout(spec.observation_size, spec.box.size, learner.objectives)
         self.init = jax.jit(self._init)
         self.act = jax.jit(self._act, static_argnames="warm")
@@ -102,7 +106,7 @@ class Programs:
         updates: int,
     ) -> tuple[TrainingState, Metrics]:
         """Remember one step of all environments, then take `updates` gradient steps for every seed."""
-        outcome = Outcome(exchange.reward, exchange.discount, exchange.next_observation)
+        outcome = Outcome(exchange.reward, exchange.discount, exchange.next_observation, exchange.is_first)
         replay = jax.vmap(self._remember)(state.replay, observation, draw, outcome)
         step = (turn + 1) * self.environments
         learner = jax.vmap(lambda one, drawn: self.learner.adapt(one, drawn, step, warm))(state.learner, draw)
@@ -113,12 +117,30 @@ class Programs:
             state.counters.actions + self.environments,
         )
         metrics: Metrics = {}
-        if updates:
-            update_keys = keys_of_turn(keys, turn, purpose=2)
+        update_keys = keys_of_turn(keys, turn, purpose=2)
+        if updates and self.rollout_turns:
+            learner, metrics = self._consume(learner, replay, update_keys, turn)
+        elif updates:
             learner, metrics = jax.vmap(functools.partial(self._update, step=step, updates=updates))(
                 learner, replay, update_keys
             )
         return TrainingState(learner, replay, counters), metrics
+
+    def _consume(self, learner: Any, replay: Replay, keys: jax.Array, turn: jax.Array) -> tuple[Any, Metrics]:
+        """Let an on-policy learner update when its rollout is complete; all seeds are, at the same turn."""
+        rows = replay.rows[:, 0].reshape(-1, self.rollout_turns, self.environments, self.layout.width)
+
+        def one_seed(state: Any, own: jax.Array, key: jax.Array) -> tuple[Any, Metrics]:
+            return self.learner.update(
+                state, self.spec, self.layout.unpack(own), self.learner.noise(key, self.spec)
+            )
+
+        consumed: tuple[Any, Metrics] = jax.lax.cond(
+            (turn + 1) % self.rollout_turns == 0,
+            lambda: jax.vmap(one_seed)(learner, rows, keys),
+            lambda: (learner, learner.metrics),
+        )
+        return consumed
 
     def _batch_of_turn(self, state: TrainingState, keys: jax.Array, turn: jax.Array) -> jax.Array:
         """Return the rows that the updates of a turn drew, for a look at what made a run diverge."""
