@@ -9,6 +9,7 @@ from inbounds.learners.appropt import ApprOpt
 from inbounds.learners.aram import Aram
 from inbounds.learners.dpre import Dpre
 from inbounds.learners.flowpg import FlowPg
+from inbounds.learners.focops import Focops
 from inbounds.learners.learner import Learner
 from inbounds.learners.nfwpo import Nfwpo
 from inbounds.learners.optlayer import OptLayer
@@ -30,6 +31,7 @@ LEARNERS: dict[str, Any] = {
     "spre": Spre,
     "nfwpo": Nfwpo,
     "flowpg": FlowPg,
+    "focops": Focops,
     "optlayer": OptLayer,
     "appropt": ApprOpt,
     "sac": Sac,

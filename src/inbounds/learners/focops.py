@@ -1,0 +1,397 @@
+"""FOCOPS plus projection: the constraint as a cost of a constrained MDP, the control for hard constraints."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from inbounds.constraints.intersection import BoxLike
+from inbounds.errors import ConfigurationError
+from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
+from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
+from inbounds.policies.acceptance import Draw
+from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.proposal import Proposal
+from inbounds.replay.ring import Transition
+
+ROLLOUT = "rollout"
+METRICS = ("policy_loss", "critic_loss", "value", "divergence", "multiplier", "cost", "entropy")
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {"hidden": (64, 64), "cost": "excess"},
+}
+
+
+class Trained(NamedTuple):
+    """What gradients change, under one optimiser."""
+
+    actor: Network
+    log_std: jax.Array
+    value: Network
+    cost_value: Network
+
+
+class FocopsState(NamedTuple):
+    """Everything that changes while learning, and nothing else."""
+
+    trained: Trained
+    optimiser: optax.OptState
+    multiplier: jax.Array
+    """nu, the price of the cost."""
+    cost: jax.Array
+    """The last estimate of an episode's discounted cost."""
+    metrics: Metrics
+
+
+class Rows(NamedTuple):
+    """A rollout, or a part of it, as the losses see it."""
+
+    observation: jax.Array
+    action: jax.Array
+    """In [-1, 1] where it lies in the box; it may lie outside."""
+    mean: jax.Array
+    """Of the policy that acted."""
+    log_std: jax.Array
+    advantage: jax.Array
+    """A_r - nu A_c, each standardised."""
+    returns: jax.Array
+    cost_returns: jax.Array
+
+
+def log_density(proposal: Proposal, action: jax.Array) -> jax.Array:
+    """Return log N(a; mean, std) of independent entries."""
+    noise = (action - proposal.mean) * jnp.exp(-proposal.log_std)
+    return jnp.sum(-0.5 * (noise**2 + math.log(2 * math.pi)) - proposal.log_std, axis=-1)
+
+
+def divergence(new: Proposal, old: Proposal) -> jax.Array:
+    """Return KL(new || old) of two Gaussians with independent entries."""
+    ratio = jnp.exp(2.0 * (new.log_std - old.log_std))
+    shift = ((new.mean - old.mean) * jnp.exp(-old.log_std)) ** 2
+    return jnp.sum(0.5 * (ratio + shift - 1.0) - (new.log_std - old.log_std), axis=-1)
+
+
+def focops_loss(
+    new_divergence: jax.Array, log_ratio: jax.Array, advantage: jax.Array, width: float, trust: float
+) -> jax.Array:
+    """Return 1[KL <= eta] (KL(pi || pi_old) - (1 / lambda) (pi / pi_old) A) (FOCOPS, arXiv:2002.06506).
+
+    Args:
+        new_divergence: KL(pi || pi_old) at the state.
+        log_ratio: log pi(a|s) - log pi_old(a|s).
+        advantage: A_r - nu A_c.
+        width: lambda, the temperature of the step.
+        trust: eta, the divergence beyond which a state no longer counts.
+    """
+    is_near = jax.lax.stop_gradient(new_divergence) <= trust
+    return jnp.where(is_near, new_divergence - jnp.exp(log_ratio) * advantage / width, 0.0)
+
+
+def next_multiplier(multiplier: jax.Array, cost: jax.Array, rate: float, largest: float) -> jax.Array:
+    """Return nu + rate (J_c - limit), kept in [0, largest]; costs are counted from their limit, which is 0."""
+    return jnp.clip(multiplier + rate * cost, 0.0, largest)
+
+
+@with_presets(PRESETS)
+@dataclasses.dataclass(frozen=True)
+class Focops:
+    """FOCOPS (Zhang et al. 2020), whose drawn actions are projected before they are executed.
+
+    The constraint enters as the cost of a constrained MDP: E[sum_t gamma^t c_t] <= 0 with c_t the excess of
+    the drawn action. It binds on average over time, never for a single action, which is why each one is
+    projected.
+    """
+
+    preset: str = "default"
+    """`default`: what was measured to be best. `paper`: the settings of the method's own code."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Width of the hidden layers."""
+    learning_rate: float = 3e-4
+    """Adam's step size for policy and both values."""
+    gamma: float = 0.99
+    """Discount factor of reward and cost."""
+    trace: float = 0.95
+    """The lambda of generalised advantages, for reward and cost."""
+    rollout: int = 2_048
+    """Environment steps of a seed between two updates."""
+    batch_size: int = 64
+    """Steps per gradient step."""
+    epochs: int = 10
+    """How often each step is used."""
+    width: float = 1.5
+    """lambda, the temperature of the policy step."""
+    trust: float = 0.02
+    """eta, the divergence beyond which a state no longer counts, and after which epochs end."""
+    multiplier_rate: float = 0.01
+    """Step size of nu."""
+    largest_multiplier: float = 2.0
+    """Where nu stops."""
+    initial_log_std: float = -0.5
+    """Logarithm of the scale at first, the same in every state."""
+    value_decay: float = 1e-3
+    """Price of the squared weights of both values."""
+    gradient_limit: float = 40.0
+    """Largest norm of the policy's gradient."""
+    cost: Literal["hinge", "excess"] = "hinge"
+    """`hinge` sums what breaks each row; `excess` is the left-hand side less the bound, for sets of one row."""
+    stored: Literal["raw", "projected"] = "raw"
+    """Whose likelihood is compared: the drawn action's, or as published that of its projection."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]]
+    proposals: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot learn."""
+        if min(self.rollout, self.batch_size, self.epochs) < 1:
+            raise ConfigurationError("rollout, batch_size and epochs must be at least 1.")
+
+    # Shapes -----------------------------------------------------------------------------------------------
+
+    @property
+    def rings(self) -> tuple[str, ...]:
+        """Return the only ring, which holds one rollout."""
+        return (ROLLOUT,)
+
+    @property
+    def objectives(self) -> int:
+        """Return three: reward, cost, and whether the episode ended, which a rollout has to know."""
+        return 3
+
+    def init(self, key: jax.Array, spec: Spec) -> FocopsState:
+        """Return fresh networks, whose last layers are a tenth of the usual, and a multiplier of 0."""
+        keys = jax.random.split(key, 3)
+
+        def network(one: jax.Array, outputs: int) -> Network:
+            *inner, last = init_network(one, (spec.observation_size, *self.hidden, outputs))
+            return (*inner, last._replace(weight=0.1 * last.weight))
+
+        trained = Trained(
+            actor=network(keys[0], spec.box.size),
+            log_std=jnp.full(spec.box.size, self.initial_log_std, jnp.float32),
+            value=network(keys[1], 1),
+            cost_value=network(keys[2], 1),
+        )
+        if self.cost == "excess" and len(own_sets(spec)) != 1:
+            raise ConfigurationError(
+                f'cost="excess" needs a set with one row beside its box, but the set is '
+                f'{spec.constraint.formula()}. Use cost="hinge".'
+            )
+        nothing = jnp.zeros((), jnp.float32)
+        return FocopsState(
+            trained, self.optimiser().init(trained), nothing, nothing, dict.fromkeys(METRICS, nothing)
+        )
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Return Adam over policy and values together: one pass over all parameters."""
+        return optax.adam(self.learning_rate)
+
+    # Acting -----------------------------------------------------------------------------------------------
+
+    def proposal(self, trained: Trained, observation: jax.Array) -> Proposal:
+        """Return the Gaussian at each state: a mean inside the box, a scale that is the same everywhere."""
+        mean = jnp.tanh(apply_network(trained.actor, observation))
+        return Proposal(mean, jnp.broadcast_to(trained.log_std, mean.shape))
+
+    def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Return nothing: an episode has no context."""
+        del key
+        return jnp.zeros((*shape, 0))
+
+    def act(
+        self,
+        state: FocopsState,
+        spec: Spec,
+        observation: jax.Array,
+        context: jax.Array,
+        keys: jax.Array,
+        warm: bool,
+    ) -> Draw:
+        """Draw from the Gaussian, from the first step on, and project every draw."""
+        del context, warm
+        shape = (observation.shape[1], spec.box.size)
+        proposal = jax.vmap(self.proposal)(state.trained, observation)
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
+        raw = unsquashed(spec, proposal.mean + jnp.exp(proposal.log_std) * noise)
+        is_feasible = spec.constraint.contains(observation, raw)
+        return Draw(
+            action=spec.constraint.project(observation, raw),
+            proposals=raw[..., None, :],
+            is_rejected=~is_feasible[..., None],
+            is_projected=jnp.ones(is_feasible.shape, bool),
+            acceptance=is_feasible.astype(jnp.float32),
+        )
+
+    def export(self, state: FocopsState) -> dict[str, Any]:
+        """Return what the Gaussian needs."""
+        return {"actor": state.trained.actor, "log_std": state.trained.log_std}
+
+    def deterministic(
+        self, state: FocopsState, spec: Spec, observation: jax.Array, preference: jax.Array
+    ) -> jax.Array:
+        """Return the mean in the environment's units, before any projection."""
+        del preference
+        return spec.box.stretch(self.proposal(state.trained, observation).mean)
+
+    def samples(
+        self,
+        state: FocopsState,
+        spec: Spec,
+        observation: jax.Array,
+        preference: jax.Array,
+        key: jax.Array,
+        count: int,
+    ) -> jax.Array:
+        """Draw raw actions, before projection."""
+        del preference
+        proposal = self.proposal(state.trained, observation)
+        noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
+        drawn = proposal.mean[..., None, :] + jnp.exp(proposal.log_std)[..., None, :] * noise
+        return unsquashed(spec, drawn)
+
+    # Remembering ------------------------------------------------------------------------------------------
+
+    def remember(
+        self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
+    ) -> Mapping[str, Memory]:
+        """Return one transition per environment, with the cost of the drawn action beside its reward."""
+        raw = draw.proposals[:, 0]
+        is_last = jnp.zeros_like(outcome.reward) if outcome.is_last is None else outcome.is_last
+        entries = [outcome.reward, self.cost_of(spec, observation, raw), is_last.astype(jnp.float32)]
+        transition = Transition(
+            observation,
+            raw if self.stored == "raw" else draw.action,
+            jnp.stack(entries, axis=-1),
+            outcome.discount,
+            outcome.next_observation,
+        )
+        return {ROLLOUT: Memory(transition, None)}
+
+    def cost_of(self, spec: Spec, observation: jax.Array, action: jax.Array) -> jax.Array:
+        """Return sum_i max(g_i, 0) over all rows, or g itself of the only set beside the box."""
+        if self.cost == "hinge":
+            at, array, _ = spec.constraint.situation(observation, action)
+            return jnp.sum(jnp.maximum(spec.constraint.excess(at, array), 0.0), axis=-1)
+        excess: jax.Array = own_sets(spec)[0].violation(observation, action)
+        return excess
+
+    def adapt(self, state: FocopsState, draw: Draw, step: jax.Array, warm: bool) -> FocopsState:
+        """Count nothing: projections of executed actions are counted by the loop."""
+        del draw, step, warm
+        return state
+
+    def shares(self, state: FocopsState, step: jax.Array) -> jax.Array:
+        """Return nothing: there is only one ring."""
+        del state, step
+        return jnp.zeros(0)
+
+    # Learning ---------------------------------------------------------------------------------------------
+
+    def noise(self, key: jax.Array, spec: Spec) -> jax.Array:
+        """Return the key from which each epoch shuffles the rollout."""
+        del spec
+        return key
+
+    def update(
+        self, state: FocopsState, spec: Spec, batch: Transition, noise: jax.Array
+    ) -> tuple[FocopsState, Metrics]:
+        """Move the multiplier, then policy and values over several epochs of one rollout (time, environments)."""
+        trained = state.trained
+        seen = {
+            name: tuple(
+                apply_network(network, where)[..., 0] for where in (batch.observation, batch.next_observation)
+            )
+            for name, network in (("reward", trained.value), ("cost", trained.cost_value))
+        }
+        is_last = batch.reward[..., 2] > 0
+        rewards = Rewarded(batch.reward[..., 0], batch.discount, is_last, *seen["reward"])
+        costs = Rewarded(batch.reward[..., 1], batch.discount, is_last, *seen["cost"])
+        cost = discounted_from_starts(costs, self.gamma, state.cost)
+        multiplier = next_multiplier(state.multiplier, cost, self.multiplier_rate, self.largest_multiplier)
+        gain, loss = (advantages(one, self.gamma, self.trace) for one in (rewards, costs))
+        old = self.proposal(trained, batch.observation)
+        rows = Rows(
+            batch.observation,
+            spec.box.normalise(batch.action),
+            old.mean,
+            old.log_std,
+            standardised(gain) - multiplier * standardised(loss),
+            gain + rewards.value,
+            loss + costs.value,
+        )
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+        trained, optimiser, metrics = self.epochs_over(trained, state.optimiser, flat, noise)
+        metrics = metrics | {"multiplier": multiplier, "cost": cost, "value": jnp.mean(rewards.value)}
+        return FocopsState(trained, optimiser, multiplier, cost, metrics), metrics
+
+    def epochs_over(
+        self, trained: Trained, optimiser: optax.OptState, rows: Rows, key: jax.Array
+    ) -> tuple[Trained, optax.OptState, Metrics]:
+        """Take gradient steps on shuffled parts of the rollout until the policy has moved far enough."""
+        count = rows.advantage.shape[0]
+        size = min(self.batch_size, count)
+        parts = count // size
+
+        def one_step(carry: Any, part: Rows) -> tuple[Any, Metrics]:
+            trained, optimiser = carry
+            gradient, metrics = jax.grad(self.total_loss, has_aux=True)(trained, part)
+            policy = {"actor": gradient.actor, "log_std": gradient.log_std}
+            length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(policy)))
+            scale = jnp.minimum(1.0, self.gradient_limit / jnp.maximum(length, 1e-12))
+            policy = jax.tree.map(lambda leaf: scale * leaf, policy)
+            change, optimiser = self.optimiser().update(gradient._replace(**policy), optimiser)
+            return (optax.apply_updates(trained, change), optimiser), metrics
+
+        def one_epoch(carry: Any, epoch_key: jax.Array) -> tuple[Any, Metrics]:
+            before, is_over = carry
+            order = jax.random.permutation(epoch_key, count)[: parts * size].reshape(parts, size)
+            shuffled = jax.tree.map(lambda leaf: leaf[order], rows)
+            moved, metrics = jax.lax.scan(one_step, before, shuffled)
+            after = jax.tree.map(lambda new, old: jnp.where(is_over, old, new), moved, before)
+            new = self.proposal(after[0], rows.observation)
+            far = jnp.mean(divergence(new, Proposal(rows.mean, rows.log_std)))
+            last = {name: values[-1] for name, values in metrics.items()} | {"divergence": far}
+            return (after, is_over | (far > self.trust)), last
+
+        start = ((trained, optimiser), jnp.zeros((), bool))
+        ((trained, optimiser), _), metrics = jax.lax.scan(
+            one_epoch, start, jax.random.split(key, self.epochs)
+        )
+        return trained, optimiser, {name: values[-1] for name, values in metrics.items()}
+
+    def total_loss(self, trained: Trained, rows: Rows) -> tuple[jax.Array, Metrics]:
+        """Return the losses of policy, value and cost value; they share no parameter."""
+        new, old = self.proposal(trained, rows.observation), Proposal(rows.mean, rows.log_std)
+        log_ratio = log_density(new, rows.action) - log_density(old, rows.action)
+        policy_loss = jnp.mean(
+            focops_loss(divergence(new, old), log_ratio, rows.advantage, self.width, self.trust)
+        )
+        critic_loss = jnp.zeros(())
+        for network, returns in ((trained.value, rows.returns), (trained.cost_value, rows.cost_returns)):
+            missed = apply_network(network, rows.observation)[..., 0] - returns
+            weights = sum(jnp.sum(layer.weight**2) for layer in network)
+            critic_loss = critic_loss + jnp.mean(missed**2) + self.value_decay * weights
+        entropy = jnp.sum(trained.log_std) + 0.5 * trained.log_std.size * math.log(2 * math.pi * math.e)
+        metrics = {"policy_loss": policy_loss, "critic_loss": critic_loss, "entropy": entropy}
+        return policy_loss + critic_loss, metrics
+
+
+def own_sets(spec: Spec) -> list[Any]:
+    """Return the sets beside the box."""
+    return [member for member in spec.constraint.members() if not isinstance(member, BoxLike)]
+
+
+def unsquashed(spec: Spec, action: jax.Array) -> jax.Array:
+    """Bring an action to the environment's units without cutting it off: its density must stay what it is."""
+    return action * (0.5 * (spec.box.high - spec.box.low)) + 0.5 * (spec.box.high + spec.box.low)
+
+
+def standardised(values: jax.Array) -> jax.Array:
+    """Return values with mean 0 and deviation 1."""
+    return (values - jnp.mean(values)) / (jnp.std(values) + 1e-8)

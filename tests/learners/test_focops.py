@@ -1,0 +1,122 @@
+"""FOCOPS: its loss, its multiplier on a problem with a known price, and rollouts that are used once."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from inbounds.constraints import Ball, Box, Polytope
+from inbounds.errors import ConfigurationError
+from inbounds.learners.focops import Focops, divergence, focops_loss, log_density, next_multiplier
+from inbounds.learners.learner import Outcome, Spec
+from inbounds.policies.proposal import Proposal
+from tests.learners.probes import boundary_optimum, learn
+
+SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "rollout": 320}
+BOX = Box(np.full(2, -1.0), np.full(2, 1.0))
+
+
+def spec_of(constraint):
+    return Spec.of(1, np.full(2, -1.0, np.float32), np.full(2, 1.0, np.float32), constraint)
+
+
+@pytest.mark.learning
+def test_the_best_action_is_found_and_every_action_was_projected():
+    probe = boundary_optimum()
+    learnt = learn(probe, Focops(**SMALL), steps=12_800)
+    assert learnt.regret(probe) < 0.05
+    assert int(learnt.counters.projections) == 12_800
+    assert float(learnt.metrics["value"]) == pytest.approx(0.7, abs=0.15)
+    assert learnt.replay.rows.shape[1] == 320  # a ring holds one rollout, whatever the capacity of the run
+
+
+def test_the_multiplier_settles_at_the_price_that_makes_both_actions_equal():
+    """Two states in turn; in the first, one action pays 0.6 and costs 1, the other nothing: the price is 0.6.
+
+    The policy and the multiplier circle around the saddle point, so that their averages are compared.
+    """
+    gamma, limit_share, reward = 0.9, 0.3, 0.6
+    visits = 1.0 / (1.0 - gamma**2)
+
+    def loss(logits, old, nu):
+        new, before = jax.nn.log_softmax(logits), jax.nn.log_softmax(old)
+        share = jnp.exp(before)[1]
+        advantage = (reward - nu) * (jnp.arange(2.0) - share)
+        divergence = jnp.sum(jnp.exp(new) * (new - before))
+        return jnp.sum(jnp.exp(before) * focops_loss(divergence, new - before, advantage, 1.5, 0.02))
+
+    @jax.jit
+    def iteration(logits, nu):
+        share = jax.nn.softmax(logits)[1]
+        nu = next_multiplier(nu, visits * (share - limit_share), 0.01, 2.0)
+        moved = logits
+        for _ in range(5):
+            moved = moved - 0.5 * jax.grad(loss)(moved, logits, nu)
+        return moved, nu, share
+
+    logits, nu, history = jnp.zeros(2), jnp.zeros(()), []
+    for _ in range(1_500):
+        logits, nu, share = iteration(logits, nu)
+        history.append((float(nu), float(share)))
+    mean_price, mean_share = np.mean(history[500:], axis=0)
+    assert mean_price == pytest.approx(reward, abs=0.05)
+    assert mean_share == pytest.approx(limit_share, abs=0.02)
+
+
+def test_the_multiplier_stays_within_its_bounds():
+    assert float(next_multiplier(jnp.asarray(0.0), jnp.asarray(-5.0), 0.1, 2.0)) == 0.0
+    assert float(next_multiplier(jnp.asarray(1.9), jnp.asarray(5.0), 0.1, 2.0)) == 2.0
+    assert float(next_multiplier(jnp.asarray(0.5), jnp.asarray(1.0), 0.1, 2.0)) == pytest.approx(0.6)
+
+
+def test_a_state_that_moved_too_far_no_longer_counts():
+    near, far = jnp.asarray(0.01), jnp.asarray(0.03)
+    value = focops_loss(near, jnp.asarray(0.1), jnp.asarray(2.0), 1.5, 0.02)
+    assert float(value) == pytest.approx(0.01 - np.exp(0.1) * 2.0 / 1.5, rel=1e-5)
+    assert float(focops_loss(far, jnp.asarray(0.1), jnp.asarray(2.0), 1.5, 0.02)) == 0.0
+
+
+def test_divergence_and_density_are_those_of_gaussians():
+    rng = np.random.default_rng(0)
+    new = Proposal(jnp.asarray([0.3, -0.2]), jnp.asarray([-0.5, 0.1]))
+    old = Proposal(jnp.asarray([0.0, 0.1]), jnp.asarray([-0.3, -0.2]))
+    drawn = np.asarray(new.mean) + np.exp(np.asarray(new.log_std)) * rng.standard_normal((200_000, 2))
+    estimate = np.mean(np.asarray(log_density(new, drawn) - log_density(old, drawn)))
+    assert float(divergence(new, old)) == pytest.approx(estimate, abs=0.01)
+    assert float(divergence(new, new)) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("stored", ["raw", "projected"])
+def test_the_cost_is_that_of_the_drawn_action_whatever_is_stored(stored):
+    spec = spec_of(Ball(radius_squared=0.25) & BOX)
+    learner = Focops(stored=stored, cost="excess")
+    draw = learner.act(
+        jax.tree.map(lambda leaf: leaf[None], learner.init(jax.random.key(0), spec)),
+        spec,
+        jnp.zeros((1, 64, 1)),
+        jnp.zeros((1, 64, 0)),
+        jax.random.split(jax.random.key(1), 1),
+        warm=True,
+    )
+    one = jax.tree.map(lambda leaf: leaf[0], draw)
+    outcome = Outcome(jnp.ones(64), jnp.ones(64), jnp.zeros((64, 1)), jnp.arange(64) % 2 == 0)
+    stepped = learner.remember(spec, jnp.zeros((64, 1)), one, outcome)["rollout"].transition
+    raw = np.asarray(one.proposals[:, 0], np.float64)
+    np.testing.assert_allclose(stepped.reward[:, 1], np.sum(raw**2, axis=1) - 0.25, atol=1e-5)
+    np.testing.assert_array_equal(stepped.reward[:, 2], np.arange(64) % 2 == 0)
+    np.testing.assert_array_equal(stepped.action, raw if stored == "raw" else one.action)
+    assert np.abs(raw).max() > 1.0  # what is drawn may lie outside the box, and keeps its density
+
+
+def test_the_hinge_adds_up_what_breaks_each_row():
+    spec = spec_of(Polytope([[1.0, 0.0], [0.0, 1.0]], [0.2, 0.3]) & BOX)
+    cost = Focops().cost_of(spec, jnp.zeros((2, 1)), jnp.asarray([[0.5, 0.5], [-0.5, 0.1]]))
+    np.testing.assert_allclose(cost, [0.5, 0.0], atol=1e-6)
+
+
+def test_the_published_cost_needs_a_single_set():
+    spec = spec_of(Ball(radius_squared=0.25) & Polytope([[1.0, 1.0]], [0.2]) & BOX)
+    with pytest.raises(ConfigurationError, match="hinge"):
+        Focops(cost="excess").init(jax.random.key(0), spec)
