@@ -92,7 +92,9 @@ def test_two_processes_never_work_on_one_cell(tmp_path: Path) -> None:
     worker.prepare(tmp_path / "cell", BAD)
     with open(tmp_path / "cell" / worker.LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        assert worker.is_busy(tmp_path / "cell")
         assert worker.main([str(tmp_path / "cell")]) == 4
+    assert not worker.is_busy(tmp_path / "cell")
     assert not (tmp_path / "cell" / worker.FAILURE).exists()
 
 

@@ -44,15 +44,16 @@ def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
     weights = jnp.asarray(preference, jnp.float32)
     constraint = run.spec.constraint
 
+    # The state is an argument and not a constant of the program, so that seeds and runs share what was compiled.
     @jax.jit
-    def chosen(observation: jax.Array) -> jax.Array:
+    def chosen(state: Any, observation: jax.Array) -> jax.Array:
         raw = run.learner.deterministic(state, run.spec, observation, weights)
         action: jax.Array = jax.lax.cond(
             constraint.contains(observation, raw), lambda: raw, lambda: constraint.project(observation, raw)
         )
         return action
 
-    return lambda observation: np.asarray(chosen(jnp.asarray(observation, jnp.float32)))
+    return lambda observation: np.asarray(chosen(state, jnp.asarray(observation, jnp.float32)))
 
 
 def time_inference(

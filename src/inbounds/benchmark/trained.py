@@ -86,12 +86,12 @@ def read_states(
     folder: RunFolder, learner: Learner, spec: Spec, first: int, count: int
 ) -> tuple[Any, int | None]:
     """Return the learnt states and, where a checkpoint tells, the step they belong to."""
-    keys = seed_keys(first, count)
+    shapes = jax.eval_shape(jax.vmap(lambda key: learner.init(key, spec)), seed_keys(first, count))
     if (folder.path / POLICY).exists():
-        template = jax.vmap(lambda key: learner.init(key, spec))(keys)
-        return with_exported(learner, template, read_policy(folder.path / POLICY)), None
+        # Acting needs nothing beyond what was exported; the rest stays zero instead of being initialised in vain.
+        empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return with_exported(learner, empty, read_policy(folder.path / POLICY)), None
     arrays, notes = read_checkpoint(latest_checkpoint(folder.checkpoints))
-    shapes = jax.eval_shape(jax.vmap(lambda key: learner.init(key, spec)), keys)
     return as_device_tree(fill(shapes, arrays, "training/learner")), int(notes["step"])
 
 

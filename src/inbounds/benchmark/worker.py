@@ -40,6 +40,18 @@ def prepare(folder: Path, cell: Cell) -> None:
     path.write_text(json.dumps(cell.as_json(), indent=1) + "\n")
 
 
+def is_busy(folder: Path) -> bool:
+    """Tell whether a process is working on a cell at this moment."""
+    if not (folder / LOCK).exists():
+        return False
+    with open(folder / LOCK) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
 def differences(found: Cell, wanted: Cell) -> str:
     """Say in which fields two cells differ."""
     one, two = found.as_json(), wanted.as_json()
@@ -88,6 +100,7 @@ def write_final(folder: Path, cell: Cell) -> None:
     from inbounds.benchmark.episode import trace_episode
     from inbounds.benchmark.evaluation import (
         evaluate_run,
+        evaluator_of,
         has_preferences,
         suggested_preference,
         sweep_preferences,
@@ -97,9 +110,13 @@ def write_final(folder: Path, cell: Cell) -> None:
 
     opened = TrainedRun.open(folder)
     preference = tuple(RunFolder(folder).config()["training"]["preference"])
-    final: dict[str, Any] = {"final": evaluate_run(opened, cell.final_episodes, preference).as_json()}
+    evaluator = evaluator_of(opened, cell.final_episodes)
+    found = evaluate_run(opened, cell.final_episodes, preference, evaluator=evaluator)
+    final: dict[str, Any] = {"final": found.as_json()}
     if has_preferences(opened):
-        points = sweep_preferences(opened, min(SWEEP_EPISODES, cell.final_episodes))
+        episodes = min(SWEEP_EPISODES, cell.final_episodes)
+        shared = evaluator if episodes == cell.final_episodes else None
+        points = sweep_preferences(opened, episodes, evaluator=shared)
         final["front"] = {
             "points": [list(point) for point in points],
             "suggested": list(suggested_preference(points).preference),

@@ -41,8 +41,8 @@ class Options:
     """Only these tasks of the suite."""
     learners: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
     """Only these learners of the suite."""
-    jobs: int = 1
-    """Cells that run side by side on this machine."""
+    jobs: int | None = None
+    """Cells that run side by side on this machine; by default 2 on a CPU with two cores or more, 1 on a GPU."""
     steps: int | None = None
     """Train every cell for so many steps instead of the suite's."""
     seeds: int | None = None
@@ -73,6 +73,7 @@ def run(arguments: list[str]) -> int:
     from inbounds.benchmark.suite import missing_learners, suite_by_name
 
     console = Console(highlight=False)
+    options = dataclasses.replace(options, jobs=jobs_of(options))
     if options.suite == "references":
         return play_references(console, options)
     suite = suite_by_name(options.suite)
@@ -97,6 +98,21 @@ def run(arguments: list[str]) -> int:
         f"{len(results)} finished cells in {target}. Look at them: inbounds report {target}", soft_wrap=True
     )
     return 1 if failed else 0
+
+
+def jobs_of(options: Options) -> int:
+    """Return how many cells run at once; times of a suite that measures them need the machine to themselves."""
+    from inbounds.errors import ConfigurationError
+
+    if options.suite == "wall-clock":
+        if (options.jobs or 1) > 1:
+            raise ConfigurationError(
+                "wall-clock measures time, so its cells run one by one. Leave --jobs out."
+            )
+        return 1
+    if options.jobs is not None:
+        return options.jobs
+    return 1 if this_device().startswith("gpu") else min(2, len(os.sched_getaffinity(0)))
 
 
 def play_references(console: Console, options: Options) -> int:
@@ -181,7 +197,7 @@ def show_plan(console: Console, suite: Any, cells: Sequence[Any], options: Optio
         console.print(table)
     counts = Counter(cell.state for cell in cells)
     console.print(", ".join(f"{counts[state]} {state.value}" for state in State if counts[state]))
-    seconds, unknown = total_seconds(cells, options.jobs)
+    seconds, unknown = total_seconds(cells, options.jobs or 1)
     if seconds:
         console.print(
             f"about {duration(seconds)} at the speed measured on this kind of device, evaluations aside"
@@ -211,10 +227,15 @@ def execute(console: Console, cells: Sequence[Any], options: Options) -> dict[st
         return run_on_ray(cells, options.ray, report)
     from inbounds.benchmark.execute import run_locally
 
+    jobs = options.jobs or 1
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str((options.out / ".compiled").resolve()))
-    threads = max(1, len(os.sched_getaffinity(0)) // options.jobs)
-    environment = {"JAX_COMPILATION_CACHE_DIR": cache, "OMP_NUM_THREADS": str(threads)}
-    return run_locally(cells, options.jobs, report, environment)
+    threads = max(1, len(os.sched_getaffinity(0)) // jobs)
+    environment = {
+        "JAX_COMPILATION_CACHE_DIR": cache,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+        "OMP_NUM_THREADS": str(threads),
+    }
+    return run_locally(cells, jobs, report, environment)
 
 
 def show_results(console: Console, results: Sequence[Any]) -> None:
@@ -224,7 +245,7 @@ def show_results(console: Console, results: Sequence[Any]) -> None:
     if not results:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("cell")
+    table.add_column("cell", no_wrap=True)
     for heading in ("seeds", "steps", "return", "valid action rate", "solver calls", "worst violation"):
         table.add_column(heading, justify="right")
     for result in results:

@@ -30,44 +30,51 @@ def run(arguments: list[str]) -> int:
         raise UnknownNameError("table", options.what, tables, "Leave it out to see all three.")
     console = Console()
     for name, make_table in tables.items():
-        if options.what in ("all", name):
-            console.print(make_table())
+        if options.what == name:
+            console.print(make_table(True))
+        elif options.what == "all":
+            console.print(make_table(False))
     return 0
 
 
-def tasks_table() -> Table:
-    """Return one row per task."""
+def tasks_table(is_alone: bool) -> Table:
+    """Return one row per task; reference policies only where the table has the page to itself."""
     from inbounds.tasks import make, names, reference_names
 
     table = Table(title="Tasks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("every action satisfies")
-    table.add_column("sizes\nobservation, action", justify="right")
+    table.add_column("observation", justify="right")
+    table.add_column("action", justify="right")
     table.add_column("horizon", justify="right")
-    table.add_column("reference policies")
+    if is_alone:
+        table.add_column("reference policies")
     for name in names():
         task = make(name)
         table.add_row(
             name,
             task.constraint.formula(),
-            f"{task.observation_size}, {task.action_size}",
+            str(task.observation_size),
+            str(task.action_size),
             f"{task.horizon:,}",
-            ", ".join(reference_names(task)),
+            *([", ".join(reference_names(task))] if is_alone else []),
         )
     return table
 
 
-def learners_table() -> Table:
+def learners_table(is_alone: bool) -> Table:
     """Return one row per learner."""
     from inbounds.learners.registry import LEARNERS, make_learner
 
     table = Table(title="Learners", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("what it is")
-    table.add_column("presets")
+    if is_alone:
+        table.add_column("presets")
     for name, kind in LEARNERS.items():
         summary = (inspect.getdoc(kind) or "").split("\n")[0]
-        table.add_row(name, summary.removeprefix("Return "), ", ".join(presets_of(make_learner(name))))
+        presets = [", ".join(presets_of(make_learner(name)))] if is_alone else []
+        table.add_row(name, summary.removeprefix("Return "), *presets)
     return table
 
 
@@ -76,7 +83,7 @@ def presets_of(learner: object) -> tuple[str, ...]:
     return tuple(getattr(learner, "presets", ())) or ("default",)
 
 
-def suites_table() -> Table:
+def suites_table(is_alone: bool) -> Table:
     """Return one row per suite."""
     from inbounds.benchmark.suite import SUITES
 
@@ -86,6 +93,10 @@ def suites_table() -> Table:
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("what it answers")
     table.add_column("cells", justify="right")
+    if is_alone:
+        table.add_column("in the paper")
     for suite in SUITES.values():
-        table.add_row(suite.name, suite.question, str(len(suite.cells())))
+        table.add_row(
+            suite.name, suite.question, str(len(suite.cells())), *([suite.shows] if is_alone else [])
+        )
     return table

@@ -129,12 +129,13 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """One line per evaluation, and one per report when ten seconds have passed; for logs and pipes."""
+    """One line per evaluation, and one per ten seconds without any; for logs and pipes."""
 
     def __init__(self, steps: int, seeds: int, console: Console) -> None:
         """Prepare to print."""
         self.standing, self.console = Standing(steps, seeds), console
         self._printed = time.monotonic()
+        self._waiting: str | None = None
 
     def __enter__(self) -> PlainDisplay:
         return self
@@ -143,25 +144,36 @@ class PlainDisplay:
         pass
 
     def __call__(self, row: dict[str, Any]) -> None:
-        """Take one row in and print what it completes."""
+        """Take one row in and print what it completes; an evaluation at the same step says it all."""
         kind = self.standing.take(row)
-        if kind is None or (kind == "metrics" and time.monotonic() - self._printed < 10.0):
-            return
-        self._printed = time.monotonic()
-        standing = self.standing
-        left = standing.seconds_left()
-        parts = [f"step {standing.step:,} of {standing.steps:,}"]
         if kind == "evaluation":
-            newest = standing.evaluations[-1]
-            parts += [
-                f"return {newest['return']:.4g}",
-                f"valid action rate {newest['valid_action_rate']:.3f}",
-                f"worst violation {newest['worst_violation']:g}",
-            ]
-        parts += [f"projections {standing.projections:,.0f}", f"{standing.speed:,.0f} steps/s"]
-        if left is not None:
-            parts.append(f"{duration(left)} left")
-        self.console.print("  ".join(parts), soft_wrap=True, highlight=False)
+            newest = self.standing.evaluations[-1]
+            words = (
+                f"return {newest['return']:.4g}  valid action rate {newest['valid_action_rate']:.3f}  "
+                f"worst violation {newest['worst_violation']:g}  {self._pace()}"
+            )
+            self._say(self._line(words))
+        elif kind == "metrics":
+            if self._waiting is not None and time.monotonic() - self._printed >= 10.0:
+                self._say(self._waiting)
+            self._waiting = self._line(self._pace())
+
+    def _pace(self) -> str:
+        standing, left = self.standing, self.standing.seconds_left()
+        pace = f"projections {standing.projections:,.0f}  {standing.speed:,.0f} steps/s"
+        return pace if left is None else f"{pace}  {duration(left)} left"
+
+    def _line(self, words: str) -> str:
+        return f"step {self.standing.step:,} of {self.standing.steps:,}  {words}"
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, highlight=False)
+        self._printed, self._waiting = time.monotonic(), None
+
+
+def plural(count: int, word: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def duration(seconds: float) -> str:

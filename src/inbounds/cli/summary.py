@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from inbounds.benchmark.references import ReferenceReturn, play_reference, quick_references
-from inbounds.cli.display import duration
+from inbounds.cli.display import duration, plural
 from inbounds.cli.sparkline import sparkline
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 from inbounds.training.summary import RunSummary
@@ -62,14 +62,14 @@ def result_table(summary: RunSummary, references: list[ReferenceReturn]) -> Tabl
         title=f"{summary.task}, after {summary.step:,} steps",
         title_justify="left",
     )
-    table.add_column("policy")
-    for heading in ("return", "valid action rate", "projections in training", "worst violation"):
+    table.add_column("policy", no_wrap=True)
+    for heading in ("return", "valid action rate", "projections", "worst violation"):
         table.add_column(heading, justify="right")
     returns, valid = summary.column("return"), summary.column("valid_action_rate")
     spread = returns if len(returns) > 1 else summary.column("return_deviation")
     deviation = returns.std() if len(returns) > 1 else float(spread[0])
     table.add_row(
-        f"[bold]{summary.learner}[/] ({len(returns)} seed(s))",
+        f"[bold]{summary.learner}[/], {plural(len(returns), 'seed')}",
         f"[bold]{returns.mean():.4g}[/] ± {deviation:.2g}",
         f"{valid.mean():.3f}",
         f"{summary.column('training_projections').mean():,.0f}",

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from inbounds.cli.display import LiveDisplay, PlainDisplay
+from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
 from inbounds.cli.options import Request, parse
 from inbounds.cli.summary import show_summary, write_csv
 from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
@@ -33,7 +33,7 @@ def run(arguments: list[str]) -> int:
     folder = request.training.out or default_folder(task.name, request.learner_name)
     show_settings(console, request, task, folder)
     stopper = Stopper(console)
-    title = f"{task.name}, {request.learner_name}, {request.training.seeds} seed(s)"
+    title = f"{task.name}, {request.learner_name}, {plural(request.training.seeds, 'seed')}"
     is_live = console.is_terminal and not request.output.plain
     display = (
         LiveDisplay(title, request.training.steps, request.training.seeds, console)

@@ -1,0 +1,96 @@
+"""`inbounds tune`: a search over settings of a learner, one run folder per trial."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from inbounds.cli.benchmark import Options as BenchmarkOptions
+from inbounds.cli.benchmark import execute
+from inbounds.cli.device import prepare_device
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Search settings of a learner with Optuna; the return of the last policy on fresh episodes decides.
+
+    The study lies in OUT/study.db: stop it at any time, and the same command goes on. Several terminals or machines
+    that share OUT may work on it at once.
+    """
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    """Name of the task."""
+    learner: Annotated[str, tyro.conf.arg(metavar="NAME")] = "aram"
+    """Which learner."""
+    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "default"
+    """Preset from which the search starts."""
+    search: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=LOW:HIGH[:log]|NAME=A,B,C ...")] = ()
+    """Settings to search; by default learning rate, tau, gamma, batch size and, for ARAM, penalty and share."""
+    trials: int = 30
+    """Finished trials in all, those of earlier calls included."""
+    jobs: int = 1
+    """Trials that run side by side."""
+    steps: int = 100_000
+    """Environment steps of a trial."""
+    seeds: int = 3
+    """Seeds of a trial; their mean counts."""
+    episodes: int = 20
+    """Fresh episodes per seed that decide."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Where trials and study are written; by default runs/tune-TASK-LEARNER."""
+    device: Annotated[str | None, tyro.conf.arg(metavar="cpu|gpu")] = None
+    """Where to compute; by default what JAX finds."""
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """Run the trials on a Ray cluster."""
+
+
+def run(arguments: list[str]) -> int:
+    """Search, then print the best trials and the command that trains with them."""
+    options = tyro.cli(Options, prog="inbounds tune", args=arguments)
+    prepare_device(options.device)
+    from inbounds.benchmark.cell import Cell
+    from inbounds.benchmark.tuning import cell_of, default_space, parse_range, tune
+    from inbounds.tasks.registry import make
+
+    console = Console(highlight=False)
+    make(options.task)
+    base = Cell(
+        options.task,
+        options.learner,
+        options.preset,
+        options.steps,
+        options.seeds,
+        final_episodes=options.episodes,
+    )
+    learner = base.make_learner()
+    space = [parse_range(text, learner) for text in options.search] or default_space(learner)
+    folder = options.out or Path("runs") / f"tune-{options.task}-{options.learner}"
+    console.print(f"searching {', '.join(one.name for one in space)} in {folder}", soft_wrap=True)
+
+    def run_cells(cells: Sequence[Any]) -> dict[str, Any]:
+        return execute(console, cells, BenchmarkOptions(out=folder, jobs=options.jobs, ray=options.ray))
+
+    study = tune(
+        base, space, options.trials, options.jobs, folder, run_cells, lambda line: console.print(line)
+    )
+    finished = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+    if not finished:
+        console.print("no trial is finished yet; the same command goes on.")
+        return 1
+    finished.sort(key=lambda trial: -trial.value)
+    table = Table("trial", "return", *(one.name for one in space), title=f"best of {len(finished)} trials")
+    for trial in finished[:10]:
+        values = (
+            f"{value:.4g}" if isinstance(value, float) else str(value) for value in trial.params.values()
+        )
+        table.add_row(str(trial.number), f"{trial.value:.5g}", *values)
+    console.print(table)
+    best = cell_of(base, finished[0].number, finished[0].params)
+    console.print("train with the best: " + best.command("runs/best"), soft_wrap=True)
+    return 0
