@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from inbounds.constraints import WeightedL1 as WeightedL1
     from inbounds.constraints import obs as obs
     from inbounds.constraints import previous_action as previous_action
+    from inbounds.deploy.policy import load as load
     from inbounds.learners.aram import Aram as Aram
     from inbounds.tasks.guard import Guard as Guard
     from inbounds.tasks.registry import make as make
@@ -52,6 +53,7 @@ _PUBLIC = {
         "obs",
         "previous_action",
     ),
+    "inbounds.deploy.policy": ("load",),
     "inbounds.learners.aram": ("Aram",),
     "inbounds.tasks.guard": ("Guard",),
     "inbounds.tasks.registry": ("make",),
@@ -79,6 +81,7 @@ __all__ = [
     "__version__",
     "constraints",
     "errors",
+    "load",
     "make",
     "obs",
     "previous_action",

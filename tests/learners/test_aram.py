@@ -246,35 +246,38 @@ def test_learners_are_known_by_name_and_sosac_is_aram_with_a_fixed_preference():
         make_learner("arma")
 
 
+QUICK = {**SMALL, "acceptance_target": None, "learning_rate": 3e-3, "tau": 0.02, "initial_temperature": 0.05}
+
+
+def raw_validity(learnt, probe):
+    """Return the feasible share of raw policy samples at the probe's observations, as an evaluation counts it."""
+    seen = jnp.asarray(probe.observations)
+    drawn = learnt.learner.samples(
+        learnt.state, learnt.spec, seen, jnp.array([0.9, 0.1]), jax.random.key(0), 500
+    )
+    return float(np.mean(probe.task.constraint.contains(np.asarray(seen)[:, None], np.asarray(drawn))))
+
+
 @pytest.mark.learning
 @pytest.mark.parametrize("make", [probes.boundary_optimum, probes.moving_optimum], ids=["boundary", "moving"])
-def test_it_finds_the_best_action_on_the_boundary_of_a_set(make):
+def test_it_finds_the_best_action_on_the_boundary_and_learns_to_propose_feasible_ones(make):
     probe = make()
-    learnt = probes.learn(probe, Aram(acceptance_target=None, **SMALL), steps=6_400)
-    assert learnt.regret(probe) < 0.08
+    learnt = probes.learn(probe, Aram(**QUICK, entropy_target=-5.0), steps=6_400)
+    assert learnt.regret(probe) < 0.1  # standing still at the origin loses 0.5 or more
+    assert raw_validity(learnt, probe) > 0.7
 
 
 @pytest.mark.learning
-def test_self_loops_teach_it_to_propose_what_is_feasible():
+def test_without_self_loops_it_keeps_proposing_what_is_rejected():
     probe = probes.boundary_optimum()
-
-    def final_acceptance(**settings):
-        learner = Aram(acceptance_target=None, entropy_target=-4.0, **{**SMALL, **settings})
-        learnt = probes.learn(probe, learner, steps=6_400)
-        raw = learner.samples(
-            learnt.state, learnt.spec, jnp.zeros((1, 1)), jnp.array([0.9, 0.1]), jax.random.key(0), 1_000
-        )
-        return float(np.mean(probe.task.constraint.contains(None, np.asarray(raw)[0])))
-
-    with_loops, without = final_acceptance(), final_acceptance(augmented=False)
-    assert with_loops > 0.8
-    assert with_loops > without + 0.3
+    learnt = probes.learn(probe, Aram(**QUICK, entropy_target=-5.0, augmented=False), steps=6_400)
+    assert raw_validity(learnt, probe) < 0.5
 
 
 @pytest.mark.learning
 def test_values_reach_back_over_a_step_and_stop_at_termination():
     probe = probes.delayed_reward()
-    learner = Aram(acceptance_target=None, temperature=1e-3, gamma=0.5, learning_rate=3e-3, tau=0.05, **SMALL)
+    learner = Aram(**{**QUICK, "temperature": 1e-3, "gamma": 0.5, "tau": 0.05})
     learnt = probes.learn(probe, learner, steps=3_200)
     rows = learner.with_preference(jnp.asarray(probe.observations), jnp.array([0.9, 0.1]))
     values = critic_values(learnt.state.trained.critic, rows, jnp.zeros((2, 2)))[..., 0].mean(axis=1)

@@ -160,7 +160,10 @@ class CompiledCollector:
             state, self.world, metrics, trace = self._run(
                 state, self.world, turns=length, warm=is_warm, updates=0 if is_warm else self.programs.updates
             )
-            self._inspect(jax.tree.map(np.asarray, trace), episodes)
+            seen = jax.tree.map(np.asarray, trace)
+            if not np.all(np.isfinite(seen.action)):
+                break  # the policy itself has diverged: the metrics say so, and the loop stops the run
+            self._inspect(seen, episodes)
             turn += length
         return state, metrics, episodes
 

@@ -75,7 +75,10 @@ class HostCollector:
                 # Dispatched before the host waits for the actions: the device learns while the host steps.
                 state, metrics = self._learn(state, self.pending, self.turn - 1)
             observation = self.exchange.observation
-            self.exchange = self._step(np.asarray(draw.action), episodes)
+            action = np.asarray(draw.action)
+            if not np.all(np.isfinite(action)):
+                break  # the policy itself has diverged: the metrics say so, and the loop stops the run
+            self.exchange = self._step(action, episodes)
             self.pending = Pending(observation, draw, self.exchange)
             self.turn += 1
         return state, metrics, episodes

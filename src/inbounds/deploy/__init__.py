@@ -1,0 +1,1 @@
+"""How it leaves the lab: trained policies that act with numpy alone and cannot leave their constraint."""
