@@ -90,6 +90,11 @@ class Constraint(abc.ABC):
         """Tell whether the set is the same in every state."""
         return not any(isinstance(value, Reference) for value in self.parameters().values())
 
+    @property
+    def projection_is_exact(self) -> bool:
+        """Tell whether `project` returns the nearest point, up to rounding, and not just a near one."""
+        return all(member.projection_is_exact for member in self.members() if member is not self)
+
     def farthest(self, at: Situation, direction: Array) -> Array:
         """Return a point of the set that is farthest along a direction, up to rounding."""
         raise ConstraintError(
