@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-DEMO ?= python examples/01_constraints.py
+DEMO ?= inbounds train reacher --steps 20000 --evaluate-every 4000
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -12,7 +12,7 @@ DEMO ?= python examples/01_constraints.py
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(VENV)/.runtime ## see the library at work
+demo: $(VENV)/.runtime ## train ARAM on Reacher and report
 	PATH="$(abspath $(BIN)):$$PATH" $(DEMO)
 
 test: $(VENV)/.dev ## run the tests (under ten minutes on two cores)

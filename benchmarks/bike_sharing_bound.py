@@ -115,9 +115,7 @@ def backward_induction(model: Model, states: Allocations) -> Induction:
     return Induction(optimal, never, np.array(policy[::-1]), gain)
 
 
-def play_policy(
-    system: BikeSharingSystem, states: Allocations, policy: np.ndarray, episodes: int
-) -> Played:
+def play_policy(system: BikeSharingSystem, states: Allocations, policy: np.ndarray, episodes: int) -> Played:
     """Play a table of decisions for three zones in the simulator."""
     points, index, table = jnp.asarray(states.points), jnp.asarray(states.index), jnp.asarray(policy)
 

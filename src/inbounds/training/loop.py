@@ -90,8 +90,8 @@ class Training:
         arrays, notes = read_checkpoint(latest_checkpoint(self.folder.checkpoints))
         if notes["seeds"] != self.seeds or notes["environments"] != self.environments:
             raise ConfigurationError(
-                f"the checkpoint has seeds {notes['seeds']} and {notes['environments']} environments each, the run asks "
-                f"for {self.seeds} and {self.environments}. Resume with the same numbers."
+                f"the checkpoint has seeds {notes['seeds']} and {notes['environments']} environments each, "
+                f"the run asks for {self.seeds} and {self.environments}. Resume with the same numbers."
             )
         template = jax.eval_shape(self.programs.init, self.keys)
         rows = arrays["training/replay/rows"]
