@@ -17,10 +17,12 @@ from inbounds.constraints.ellipsoid import Ellipsoid
 from inbounds.constraints.intersection import BoxLike, Intersection
 from inbounds.constraints.level_set import unbounded
 from inbounds.constraints.linear_rows import times
+from inbounds.constraints.oracle import Oracle
 from inbounds.constraints.power_budget import PowerBudget
 from inbounds.constraints.randomness import Randomness
 from inbounds.constraints.situation import Situation, read_situation
 from inbounds.constraints.sum_band import SumBand
+from inbounds.constraints.union import Union
 from inbounds.constraints.weighted_l1 import WeightedL1
 
 
@@ -129,10 +131,36 @@ def _(constraint: Intersection, at: Situation, dimension: int) -> Bounds:
     return spread(xp, box, dimension)
 
 
+@bounding_box.register
+def _(constraint: Union, at: Situation, dimension: int) -> Bounds:
+    xp = at.xp
+    box = bounding_box(constraint.constraints[0], at, dimension)
+    for member in constraint.constraints[1:]:
+        own = bounding_box(member, at, dimension)
+        box = Bounds(xp.minimum(box.low, own.low), xp.maximum(box.high, own.high))
+    return box
+
+
+@bounding_box.register
+def _(constraint: Oracle, at: Situation, dimension: int) -> Bounds:
+    if constraint.within is None:
+        return spread(at.xp, unbounded(at), dimension)
+    return bounding_box(constraint.within, at, dimension)
+
+
 @functools.singledispatch
 def envelopes_of(constraint: Constraint, at: Situation, dimension: int, box: Bounds) -> list[Envelope]:
     """Return envelopes that fit a kind of set better than a box; the box is known to be around it as well."""
     return []
+
+
+@envelopes_of.register
+def _(constraint: Oracle, at: Situation, dimension: int, box: Bounds) -> list[Envelope]:
+    """Return the envelopes of the set that the oracle is restricted to."""
+    if constraint.within is None or not constraint.within.is_constant():
+        return []
+    known = smallest_envelope(constraint.within, at, dimension)
+    return [] if known is None else [known]
 
 
 @envelopes_of.register

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints import active_set
-from inbounds.constraints.arrays import Array, clip
+from inbounds.constraints import active_set, linear_program
+from inbounds.constraints.arrays import Array, clip, convert, is_traced
 from inbounds.constraints.box import Bounds, spread
-from inbounds.constraints.quadratic_program import deepest_point, nearest_point
+from inbounds.constraints.quadratic_program import deepest_point, farthest_point, nearest_point
 from inbounds.constraints.situation import RELATIVE_MARGIN, Situation
 
 HALF_UNIT = 2.0**-24
@@ -121,6 +121,26 @@ def interior_in_rows(at: Situation, rows: LinearRows, dimension: int, bounds: Bo
     return deepest_point(
         at.xp, rows.matrix, lambda point: rows.bound - rows.margin(at, point, at.margins), box, dimension
     )
+
+
+def farthest_in_rows(at: Situation, rows: LinearRows, direction: Array, bounds: Bounds) -> Array:
+    """Return a point of rows and a box that is farthest along a direction."""
+    dimension = direction.shape[-1]
+    if is_traced(direction):
+        start = interior_in_rows(at, rows, dimension, bounds)
+        return farthest_point(
+            at.xp, rows.matrix, lambda point: rows.goal(at, point), bounds, start, direction
+        )
+    parts = (rows.matrix, rows.goal(at), *spread(at.xp, bounds, dimension), direction)
+    problems = [np.asarray(part, dtype=np.float64) for part in parts]
+    axes = (2, 1, 1, 1, 1)
+    pairs = list(zip(problems, axes, strict=True))
+    lead = np.broadcast_shapes(*(part.shape[: part.ndim - own] for part, own in pairs))
+    problems = [np.broadcast_to(part, (*lead, *part.shape[part.ndim - own :])) for part, own in pairs]
+    points = np.empty((*lead, dimension))
+    for place in np.ndindex(*lead):
+        points[place] = linear_program.farthest_point(*(part[place] for part in problems))
+    return convert(points, at.xp, at.dtype, at.device)
 
 
 def times(xp: Any, matrix: Array, vectors: Array) -> Array:

@@ -10,8 +10,14 @@ from inbounds.constraints.arrays import Array, convert, is_traced, least
 from inbounds.constraints.box import Bounds, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.level_set import unbounded
-from inbounds.constraints.linear_program import conflict, farthest_point
-from inbounds.constraints.linear_rows import LinearRows, interior_in_rows, nearest_in_rows, rounding_of_sum
+from inbounds.constraints.linear_program import conflict
+from inbounds.constraints.linear_rows import (
+    LinearRows,
+    farthest_in_rows,
+    interior_in_rows,
+    nearest_in_rows,
+    rounding_of_sum,
+)
 from inbounds.constraints.parameters import entry, parameter, show
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import RELATIVE_MARGIN, Parameter, Situation, read_situation
@@ -104,30 +110,13 @@ class Polytope(Constraint):
         """Return the smallest ratio of room to speed over the rows, their margins included."""
         return least(at.xp, self.rows(at).reach(at, point, direction))
 
-    def linear_maximiser(
-        self, observation: Any, gradient: Any, *, previous_action: Any = None, bounds: Bounds | None = None
-    ) -> Array:
-        """Return a point of the set, and of a box where one is given, that is farthest along each gradient.
+    def farthest(self, at: Situation, direction: Array) -> Array:
+        """Return a vertex that is farthest along a direction."""
+        return self.farthest_in_box(at, direction, unbounded(at))
 
-        This is the step of Frank-Wolfe methods: one linear program per gradient, solved on the host.
-        """
-        at, direction, _ = self.situation(observation, np.asarray(gradient), previous_action)
-        rows = self.rows(at)
-        limits = rows.bound - 2.0 * rows.margin(at, direction * 0.0, 1.0)
-        box = spread(np, unbounded(at) if bounds is None else bounds, self._size)
-        parts = (rows.matrix, limits, *box, direction)
-        own_axes = (2, 1, 1, 1, 1)
-        lead = np.broadcast_shapes(
-            *(p.shape[: p.ndim - axes] for p, axes in zip(parts, own_axes, strict=True))
-        )
-        problems = [
-            np.broadcast_to(part, (*lead, *part.shape[part.ndim - axes :]))
-            for part, axes in zip(parts, own_axes, strict=True)
-        ]
-        points = np.empty((*lead, self._size))
-        for place in np.ndindex(*lead):
-            points[place] = farthest_point(*(part[place] for part in problems))
-        return points
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Solve a linear program over the rows and a box: on the host, or by steps in a compiled function."""
+        return farthest_in_rows(at, self.rows(at), direction, bounds)
 
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Write out every row, or name it by its number where its numbers are read or too many."""

@@ -151,6 +151,38 @@ def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimens
     return repeated(PROXIMAL_ROUNDS, one_round, point + xp.zeros_like(scale))
 
 
+def farthest_point(
+    xp: Any, matrix: Array, limits: Limits, bounds: Bounds, start: Array, direction: Array
+) -> Array:
+    """Return a point of {A x <= b} and a box that is farthest along a direction, from a point inside.
+
+    As for the deepest point, a linear program is solved by a few proximal steps.
+    """
+    accuracy = SINGLE if direction.dtype == xp.float32 else DOUBLE
+    box = spread(xp, bounds, direction.shape[-1])
+    lengths = xp.sqrt(total(xp, matrix * matrix))
+    is_row = lengths > 0
+    lengths = xp.where(is_row, lengths, 1.0)
+    rows = matrix / lengths[..., None]
+    steepest = largest(xp, xp.abs(direction))[..., None]
+    pull = direction / xp.where(steepest > 0, steepest, 1.0)
+
+    def room_at(point: Array) -> tuple[Array, Array]:
+        return _room(xp, rows, limits(point) / lengths, is_row, box, point)
+
+    room, is_present = room_at(start)
+    scale = largest(xp, xp.where(is_present, xp.abs(room), 0.0))[..., None]
+    scale = xp.where(scale > 0, scale, 1.0)
+    curvature = xp.full_like(scale, PROXIMITY)
+
+    def one_round(point: Array) -> Array:
+        room, _ = room_at(point)
+        program = Program(rows, xp.where(is_present, room / scale, 1.0), is_present, pull, curvature)
+        return clip(xp, point + scale * solve(xp, program, accuracy).point, *box)
+
+    return repeated(PROXIMAL_ROUNDS, one_round, start + xp.zeros_like(pull * scale))
+
+
 def solve(
     xp: Any,
     program: Program,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ from inbounds.constraints.intersection import BoxLike
 from inbounds.constraints.polytope import Polytope
 from inbounds.constraints.randomness import Randomness
 from inbounds.constraints.situation import Situation, read_situation
-from inbounds.errors import ConstraintError
+from inbounds.constraints.union import Union
+from inbounds.errors import ConstraintError, EmptySetError
 
 ROUNDS = 256
 """How often candidates are drawn for actions that have none yet, before hit-and-run takes over."""
@@ -142,9 +144,27 @@ def shape_of(constraint: Constraint, at: Situation, dimension: int) -> Shape:
 
 
 def _completed(constraint: Constraint, randomness: Randomness, at: Situation, filling: Filling) -> Array:
-    shape = filling.actions.shape
-    rest = walked(constraint, randomness, at, shape[-1], shape[:-1])
+    shape, dimension = filling.actions.shape[:-1], filling.actions.shape[-1]
+    if isinstance(constraint, Union):
+        rest = _walked_in_members(constraint, randomness, at, dimension, shape)
+    else:
+        rest = walked(constraint, randomness, at, dimension, shape)
     return at.xp.where(filling.is_final[..., None], filling.actions, rest)
+
+
+def _walked_in_members(
+    constraint: Union, randomness: Randomness, at: Situation, dimension: int, shape: tuple[int, ...]
+) -> Array:
+    """Walk in one member of a union, chosen at random; their volumes, which should decide, are not known."""
+    choice = randomness.uniform(shape) * len(constraint.constraints)
+    chosen: Array | None = None
+    for index, member in enumerate(constraint.constraints):
+        with contextlib.suppress(EmptySetError):
+            points = walked(member, randomness, at, dimension, shape)
+            chosen = points if chosen is None else at.xp.where((choice >= index)[..., None], points, chosen)
+    if chosen is None:
+        raise EmptySetError(f"no action satisfies {constraint.formula()}: every member is empty. Widen one.")
+    return chosen
 
 
 def _measured(constraint: Constraint, at: Situation, dimension: int) -> Shape:

@@ -1,0 +1,203 @@
+"""Unions: actions that satisfy at least one of several constraints, as when a machine has two modes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from inbounds.constraints.arrays import Array, convert, dot, is_traced, largest, least, stack_rows
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.situation import Parameter, Situation
+from inbounds.errors import ConstraintError, EmptySetError
+
+Move = Callable[[Constraint, Situation, Array], Array]
+"""How a member answers for an action."""
+
+
+class Union(Constraint):
+    """Actions that lie in at least one of several sets, C = C_1 or C_2 or ...; written `first | second`.
+
+    A union need not be convex. Its projection is the nearest of the members' projections, which is exactly
+    the nearest point of the union wherever theirs are exact; between two members it jumps.
+    """
+
+    def __init__(self, constraints: Sequence[Constraint]) -> None:
+        """Flatten nested unions and refuse members of different dimensions."""
+        for constraint in constraints:
+            if not isinstance(constraint, Constraint):
+                raise ConstraintError(
+                    f"{constraint!r} is not a constraint, so nothing can be joined with it. "
+                    f"Join constraints with |, as in Box(-1.0, 0.0) | Ball(radius_squared=1.0)."
+                )
+        self.constraints: tuple[Constraint, ...] = tuple(
+            member
+            for constraint in constraints
+            for member in (constraint.constraints if isinstance(constraint, Union) else (constraint,))
+        )
+        if not self.constraints:
+            raise ConstraintError(
+                "Union: no constraints were given, so no action is allowed. Give at least one."
+            )
+        sizes = {
+            str(member.formula()): member.size() for member in self.constraints if member.size() is not None
+        }
+        if len(set(sizes.values())) > 1:
+            listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes.items())
+            raise ConstraintError(
+                f"these constraints cannot be joined: {listed}. Give them the same dimension."
+            )
+        self._size = next(iter(sizes.values()), None)
+
+    def restricted_to(self, other: Constraint) -> Constraint:
+        """Return the intersection with another set, which is the union of the members' intersections with it.
+
+        Members that share no action with the other set drop out; if all do, the last conflict is reported.
+        """
+        kept: list[Constraint] = []
+        conflict: EmptySetError | None = None
+        for member in self.constraints:
+            try:
+                kept.append(member & other)
+            except EmptySetError as error:
+                conflict = error
+        if conflict is not None and not kept:
+            raise conflict
+        return kept[0] if len(kept) == 1 else Union(kept)
+
+    def excess(self, at: Situation, action: Array) -> Array:
+        """Return, as the only row, the largest excess of the member that is broken least."""
+        return self._least_broken(at, [member.excess(at, action) for member in self.constraints])
+
+    def tightened_excess(self, at: Situation, action: Array) -> Array:
+        """Return the same of the tightened rows."""
+        return self._least_broken(at, [member.tightened_excess(at, action) for member in self.constraints])
+
+    def accepts(self, at: Situation, action: Array) -> Array:
+        """Ask the members until one accepts."""
+        accepted = self.constraints[0].accepts(at, action)
+        for member in self.constraints[1:]:
+            accepted = accepted | member.accepts(at, action)
+        return accepted
+
+    def nearest(self, at: Situation, action: Array) -> Array:
+        """Return the nearest of the members' projections."""
+
+        def project(member: Constraint, at: Situation, action: Array) -> Array:
+            return member.settled(at, member.nearest(at, action), at.dtype)
+
+        return self._nearest_of(at, action, project)
+
+    def pulled_inside(self, at: Situation, point: Array, dtype: Any) -> Array:
+        """Let every member pull the point inside, and take what is nearest."""
+
+        def pull(member: Constraint, at: Situation, point: Array) -> Array:
+            return member.pulled_inside(at, point, dtype)
+
+        return self._nearest_of(at, point, pull)
+
+    def interior(self, at: Situation, dimension: int) -> Array:
+        """Return the interior point of the first member that has one."""
+        xp = at.xp
+        chosen: Array | None = None
+        for member in reversed(self.constraints):
+            try:
+                point = member.interior(at, dimension)
+            except EmptySetError:
+                continue
+            is_inside = member.accepts(at, point)[..., None]
+            chosen = point if chosen is None else xp.where(is_inside, point, chosen)
+        if chosen is None:
+            raise EmptySetError(
+                f"no action satisfies {self.formula()}: every member is empty. Widen one of them."
+            )
+        return chosen
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Return how far one can go inside a single member; where members overlap, one may get farther."""
+        xp = at.xp
+        lengths = [
+            xp.where(member.accepts(at, point), member.reach(at, point, direction), 0.0)[..., None]
+            for member in self.constraints
+        ]
+        return largest(xp, stack_rows(xp, lengths))
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the only row."""
+        return [self.formula()]
+
+    def formula(self) -> str:
+        """Join the members' formulas."""
+        return " or ".join(f"({member.formula()})" for member in self.constraints)
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the members."""
+        return {"constraints": self.constraints}
+
+    def size(self) -> int | None:
+        """Return the dimension that any member tells."""
+        return self._size
+
+    def is_constant(self) -> bool:
+        """Tell whether every member is the same in every state."""
+        return all(member.is_constant() for member in self.constraints)
+
+    @property
+    def projection_is_exact(self) -> bool:
+        """Tell whether the members' projections are the nearest points; then the union's is as well."""
+        return all(member.projection_is_exact for member in self.constraints)
+
+    def __repr__(self) -> str:
+        """Show the members joined by `|`."""
+        return " | ".join(f"({member!r})" for member in self.constraints)
+
+    def _least_broken(self, at: Situation, excesses: list[Array]) -> Array:
+        xp = at.xp
+        worst = [largest(xp, rows)[..., None] for rows in excesses]
+        return least(xp, stack_rows(xp, worst))[..., None]
+
+    def _nearest_of(self, at: Situation, action: Array, move: Move) -> Array:
+        """Return, action by action, the nearest of the members' answers that are accepted."""
+        xp = at.xp
+        best: Array | None = None
+        distance: Array | None = None
+        for member in self.constraints:
+            try:
+                point = move(member, at, action)
+            except EmptySetError:
+                # This member has no action in some state; elsewhere it may still be the nearest.
+                point = _one_by_one(member, at, action, move)
+            compared = convert(point, xp, at.dtype)
+            away = compared - action
+            square = xp.where(member.accepts(at, compared), dot(xp, away, away), float("inf"))
+            if best is None or distance is None:
+                best, distance = point, square
+                continue
+            is_nearer = square < distance
+            best = xp.where(is_nearer[..., None], point, best)
+            distance = xp.where(is_nearer, square, distance)
+        if not is_traced(distance) and bool(xp.any(distance == float("inf"))):
+            raise EmptySetError(
+                f"no action satisfies {self.formula()}: in some state every member is empty. Widen one of them."
+            )
+        return best
+
+
+def _one_by_one(member: Constraint, at: Situation, action: Array, move: Move) -> Array:
+    """Move each action of a batch by itself, and leave alone those for which the member is empty."""
+    sources = [source for source in (at.observation, at.previous_action) if source is not None]
+    lead = np.broadcast_shapes(action.shape[:-1], *(source.shape[:-1] for source in sources))
+    moved = np.array(np.broadcast_to(action, (*lead, action.shape[-1])))
+
+    def here(source: Array | None, place: tuple[int, ...]) -> Array | None:
+        return None if source is None else at.xp.broadcast_to(source, (*lead, source.shape[-1]))[place]
+
+    for place in np.ndindex(*lead):
+        alone = at._replace(
+            observation=here(at.observation, place), previous_action=here(at.previous_action, place)
+        )
+        with contextlib.suppress(EmptySetError):
+            moved[place] = np.asarray(move(member, alone, at.xp.asarray(moved[place])))
+    return convert(moved, at.xp, at.dtype, at.device)
