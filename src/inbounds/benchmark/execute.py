@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from inbounds.benchmark.plan import Planned, State
-from inbounds.benchmark.worker import FAILURE, LOG, prepare
+from inbounds.benchmark.worker import BUSY, FAILURE, LOG, STOPPED, prepare
 
 Report = Callable[[str], None]
-STATUS = {0: State.FINISHED, 3: State.BEGUN, 4: State.BEGUN}
+STATUS = {0: State.FINISHED, STOPPED: State.BEGUN, BUSY: State.BEGUN}
 
 
 class Job(NamedTuple):

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 from inbounds.benchmark.cell import Cell
 from inbounds.benchmark.execute import STATUS, last_words
 from inbounds.benchmark.plan import Planned, State
-from inbounds.benchmark.worker import FAILURE, LOG, prepare
+from inbounds.benchmark.worker import BUSY, FAILURE, LOG, prepare
 from inbounds.errors import MissingDependencyError
 
 RETRIES = 3
@@ -112,10 +113,17 @@ def run_there(folder: str, cell: dict[str, Any]) -> Outcome:
 
 
 def work(folder: Path) -> int:
-    """Run the worker in a process of its own, as a local suite does."""
-    with open(folder / LOG, "ab") as log:
-        command = [sys.executable, "-m", "inbounds.benchmark.worker", str(folder)]
-        return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+    """Run the worker in a process of its own, as a local suite does.
+
+    A worker whose node died may outlive it and still hold the cell; then its end is awaited instead of disputed.
+    """
+    command = [sys.executable, "-m", "inbounds.benchmark.worker", str(folder)]
+    while True:
+        with open(folder / LOG, "ab") as log:
+            status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+        if status != BUSY:
+            return status
+        time.sleep(5.0)
 
 
 def pack(folder: Path) -> bytes:

@@ -21,6 +21,8 @@ from inbounds.errors import ConfigurationError
 from inbounds.training.record import CONFIG, EVALUATIONS, METRICS, RunFolder
 
 CELL, FINAL, FAILURE, LOG, LOCK = "cell.json", "final.json", "failure.json", "log.txt", ".lock"
+STOPPED, BUSY = 3, 4
+"""Exit statuses besides 0 (finished) and 1 (failed)."""
 SWEEP_EPISODES = 10
 TIMED_ACTIONS = 2_000
 
@@ -142,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             print(f"another process is working on {folder}; it was left alone.")
-            return 4
+            return BUSY
         return work_on(folder)
 
 
@@ -159,7 +161,7 @@ def work_on(folder: Path) -> int:
         signal.signal(number, ask)
     cell = Cell.from_json(json.loads((folder / CELL).read_text()))
     try:
-        return 0 if run_cell(folder, cell, lambda: bool(asked)) else 3
+        return 0 if run_cell(folder, cell, lambda: bool(asked)) else STOPPED
     except Exception as error:
         failure = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         (folder / FAILURE).write_text(json.dumps(failure, indent=1) + "\n")
