@@ -1,106 +1,87 @@
-"""Points of an intersection without a closed form: its members project in turns (Dykstra's method)."""
+"""Points of an intersection without a closed form: its members project in turns and agree (ADMM)."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, clip, is_jax
-from inbounds.constraints.box import Bounds, box_centre, spread
-from inbounds.constraints.constraint import Constraint
-from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.arrays import Array, is_jax
+from inbounds.constraints.box import Bounds
 from inbounds.constraints.situation import Situation
-
-ROUNDS_ON_DEVICE = 100
-ROUNDS_ON_HOST = 2000
-SETTLED = 1e-12
-"""A change per round, relative to the action, below which the host stops."""
 
 Projection = Callable[[Array], Array]
 
+PENALTY = 3.0
+"""How much agreement counts against staying near the action; the problem has no unit, so one value serves all."""
 
-def nearest_by_turns(
-    at: Situation,
-    members: Sequence[Constraint],
-    bounds: Bounds | None,
-    action: Array,
-    rounds: int | None = None,
-) -> Array:
-    """Return the Euclidean projection on all members and a box, as the limit of projections in turns.
+RELAXATION = 1.6
+ROUNDS_ON_DEVICE = 150
+ROUNDS_ON_HOST = 400
+SETTLED = 1e-12
+"""A disagreement, relative to the action, below which the host stops."""
 
-    Plain turns would end somewhere in the set; Dykstra's corrections, one per member, make it the nearest
-    point. JAX runs a fixed number of rounds, so that the function can be compiled; elsewhere it stops when
+
+class Agreement(NamedTuple):
+    """The point of every member and its running disagreement with the others."""
+
+    points: tuple[Array, ...]
+    disagreements: tuple[Array, ...]
+
+
+def nearest_by_turns(at: Situation, projections: Sequence[Projection], action: Array) -> Array:
+    """Return the Euclidean projection on an intersection, from projections on its members.
+
+    The alternating direction method of multipliers: each member projects on its own, and their mean is drawn
+    to the action. JAX runs a fixed number of rounds, so that it can be compiled; elsewhere it stops when
     settled.
     """
     xp = at.xp
-    projections = _projections(at, members, bounds)
-    point = projections[0](action)
-    for project in projections[1:]:
-        # A first turn gives every array its final leading axes.
-        point = project(point)
-    start = xp.broadcast_to(action, point.shape)
-    state = (start, *(xp.zeros_like(point) for _ in projections))
+    weight = 1.0 / (1.0 + PENALTY * len(projections))
 
-    def one_round(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        point, corrections = state[0], []
-        for project, correction in zip(projections, state[1:], strict=True):
-            pulled = point + correction
-            point = project(pulled)
-            corrections.append(pulled - point)
-        return (point, *corrections)
+    def one_round(state: Agreement) -> Agreement:
+        drawn = weight * action
+        for point, disagreement in zip(*state, strict=True):
+            drawn = drawn + (weight * PENALTY) * (point - disagreement)
+        points, disagreements = [], []
+        for project, point, disagreement in zip(projections, *state, strict=True):
+            wish = RELAXATION * drawn + (1.0 - RELAXATION) * point + disagreement
+            points.append(project(wish))
+            disagreements.append(wish - points[-1])
+        return Agreement(tuple(points), tuple(disagreements))
 
+    points = tuple(project(action) for project in projections)
+    shape = np.broadcast_shapes(*(tuple(point.shape) for point in points))
+    points = tuple(xp.broadcast_to(point, shape) for point in points)
+    state = Agreement(points, tuple(xp.zeros_like(point) for point in points))
     if is_jax(action):
         import jax
 
-        count = ROUNDS_ON_DEVICE if rounds is None else rounds
-        return jax.lax.fori_loop(0, count, lambda _, current: one_round(current), state)[0]
-    for _ in range(ROUNDS_ON_HOST if rounds is None else rounds):
+        state = jax.lax.fori_loop(0, ROUNDS_ON_DEVICE, lambda _, current: one_round(current), state)
+        return sum(state.points[1:], state.points[0]) / float(len(projections))
+    for _ in range(ROUNDS_ON_HOST):
         previous, state = state, one_round(state)
-        change = max(float(xp.max(xp.abs(new - old))) for new, old in zip(state, previous, strict=True))
-        if change <= SETTLED * (1.0 + float(xp.max(xp.abs(state[0])))):
+        pairs = zip(
+            (*state.points, *state.disagreements), (*previous.points, *previous.disagreements), strict=True
+        )
+        change = max(float(xp.max(xp.abs(new - old))) for new, old in pairs)
+        if change <= SETTLED * (1.0 + float(xp.max(xp.abs(state.points[0])))):
             break
-    return state[0]
+    return sum(state.points[1:], state.points[0]) / float(len(projections))
 
 
 def central_point(
-    at: Situation, members: Sequence[Constraint], bounds: Bounds | None, dimension: int
+    at: Situation, projections: Sequence[Projection], starts: Sequence[Array], box: Bounds
 ) -> Array:
     """Return the mean of the projections of points spread around the members' own interior points.
 
     A mean of points that touch the set from all sides lies inside it, unless the set is flat.
     """
-    xp = at.xp
-    box = spread(xp, unbounded(at) if bounds is None else bounds, dimension)
-    centre = box_centre(xp, box)
-    for member in members:
-        centre = centre + member.interior(at, dimension)
-    centre = centre / (len(members) + 1.0)
+    xp, dimension = at.xp, box.low.shape[-1]
+    centre: Array = sum(starts[1:], starts[0]) / float(len(starts))
     width = box.high - box.low
     reach = xp.where(xp.isfinite(width), 0.5 * width, 1.0 + xp.abs(centre))
-    corners = xp.asarray(np.concatenate([np.eye(dimension), -np.eye(dimension)]), dtype=at.dtype)
-    corners = xp.reshape(corners, (2 * dimension, *(1,) * (centre.ndim - 1), dimension))
-    touched = nearest_by_turns(at, members, bounds, centre + corners * reach)
-    return xp.mean(touched, axis=0)
-
-
-def _projections(at: Situation, members: Sequence[Constraint], bounds: Bounds | None) -> list[Projection]:
-    """Return one projection per member, together with the box where the member knows how."""
-    projections: list[Projection] = []
-    is_box_missing = bounds is not None
-    for member in members:
-        joint: Any = getattr(member, "nearest_in_box", None)
-        if joint is not None and bounds is not None:
-            projections.append(functools.partial(_call_with_bounds, joint, at, bounds))
-            is_box_missing = False
-        else:
-            projections.append(functools.partial(member.nearest, at))
-    if is_box_missing and bounds is not None:
-        projections.append(lambda action: clip(at.xp, action, *bounds))
-    return projections
-
-
-def _call_with_bounds(joint: Any, at: Situation, bounds: Bounds, action: Array) -> Array:
-    return joint(at, action, bounds)
+    sides = np.concatenate([np.eye(dimension), -np.eye(dimension)])
+    sides = at.value(sides.reshape(2 * dimension, *(1,) * (centre.ndim - 1), dimension))
+    return xp.mean(nearest_by_turns(at, projections, centre + sides * reach), axis=0)

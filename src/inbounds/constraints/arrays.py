@@ -141,6 +141,12 @@ def total(xp: Any, values: Array) -> Array:
     return np.add.reduce(values, axis=-1) if xp is np else xp.sum(values, axis=-1)
 
 
+def constant_like(array: Array, values: Any) -> Array:
+    """Return numpy values as an array of the same library and on the same device as another."""
+    xp = namespace_of(array)
+    return xp.asarray(values, device=array.device) if "torch" in xp.__name__ else xp.asarray(values)
+
+
 def dot(xp: Any, left: Array, right: Array) -> Array:
     """Return sum_j left_j right_j over the last axis.
 

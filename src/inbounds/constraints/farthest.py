@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, clip, total
+from inbounds.constraints.arrays import Array, clip, constant_like, total
 from inbounds.constraints.box import Bounds, corner
 from inbounds.constraints.situation import Situation
 
@@ -27,9 +27,9 @@ def greedy_fill(xp: Any, capacity: Array, cost: Array, preference: Array, budget
     """
     has_cost = cost > 0
     price = xp.where(has_cost, cost * xp.where(has_cost, capacity, 0.0), 0.0)
-    index = xp.asarray(np.arange(capacity.shape[-1]), dtype=preference.dtype)
     rival, own = preference[..., None, :], preference[..., :, None]
-    is_before = (rival > own) | ((rival == own) & (index[None, :] < index[:, None]))
+    comes_first = constant_like(preference, np.tri(capacity.shape[-1], k=-1, dtype=bool))
+    is_before = (rival > own) | ((rival == own) & comes_first)
     spent = total(xp, xp.where(is_before, price[..., None, :], 0.0))
     left = xp.maximum(budget[..., None] - spent, 0.0) / xp.where(has_cost, cost, 1.0)
     return xp.where(has_cost, xp.minimum(left, capacity), capacity)

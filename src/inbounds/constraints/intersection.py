@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
-from inbounds.constraints.alternating import central_point, nearest_by_turns
+from inbounds.constraints.alternating import Projection, central_point, nearest_by_turns
 from inbounds.constraints.arrays import Array, clip, stack_rows
 from inbounds.constraints.box import Bounds, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.farthest import FarthestInBox
+from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.linear_rows import LinearRows, interior_in_rows, nearest_in_rows, stacked
+from inbounds.constraints.polytope import Polytope
 from inbounds.constraints.situation import Parameter, Situation
+from inbounds.constraints.sum_band import SumBand
 from inbounds.errors import ConstraintError
 
 
@@ -33,6 +38,14 @@ class JointWithBox(Protocol):
         """Return a point well inside the set and the box."""
 
 
+@runtime_checkable
+class Restrictable(Protocol):
+    """A constraint that is not convex, and makes its intersections itself."""
+
+    def restricted_to(self, other: Constraint) -> Constraint:
+        """Return the set of actions that satisfy this constraint and another one."""
+
+
 class Intersection(Constraint):
     """Actions that lie in every one of several sets, C = C_1 and C_2 and ...; written `first & second`.
 
@@ -52,13 +65,15 @@ class Intersection(Constraint):
                 f"these constraints cannot hold together: {listed}. Give them the same dimension."
             )
         self._size = next(iter(sizes.values()), None)
-        self._boxes = tuple(member for member in self.constraints if isinstance(member, BoxLike))
+        limits = [member.limits for member in self.constraints if isinstance(member, SumBand)]
+        boxes = [member for member in self.constraints if isinstance(member, BoxLike)]
+        self._boxes: tuple[BoxLike, ...] = (*boxes, *(limit for limit in limits if limit is not None))
         self._others = tuple(member for member in self.constraints if not isinstance(member, BoxLike))
         if self.is_constant() and self._size is not None:
             self.interior_point()
 
-    def bounds(self, at: Situation, margins: float | None = None) -> Bounds | None:
-        """Return the box that all boxes among the members make together; None where there is none."""
+    def bounds(self, at: Situation, margins: float | None = None) -> Bounds:
+        """Return the box that all boxes among the members make together; it may be infinite."""
         xp = at.xp
         joint: Bounds | None = None
         for member in self._boxes:
@@ -68,7 +83,7 @@ class Intersection(Constraint):
                 if joint is None
                 else Bounds(xp.maximum(joint.low, own.low), xp.minimum(joint.high, own.high))
             )
-        return joint
+        return unbounded(at) if joint is None else joint
 
     def excess(self, at: Situation, action: Array) -> Array:
         """Return the rows of all members, one after another."""
@@ -88,34 +103,72 @@ class Intersection(Constraint):
     def nearest(self, at: Situation, action: Array) -> Array:
         """Use the joint closed form where there is one, and otherwise let the members take turns."""
         bounds = self.bounds(at, at.slack)
-        if not self._others and bounds is not None:
+        if not self._others:
             return clip(at.xp, action, *bounds)
-        if len(self._others) == 1 and bounds is not None and isinstance(self._others[0], JointWithBox):
-            return self._others[0].nearest_in_box(at, action, bounds)
-        return nearest_by_turns(at, self._others, bounds, action)
+        joint = self._joint()
+        if joint is not None:
+            return joint.nearest_in_box(at, action, bounds)
+        rows, curved = self._linear(at, action.shape[-1]), self._curved()
+        if rows is not None and not curved:
+            return nearest_in_rows(at, rows, action, bounds)
+        return nearest_by_turns(at, self._projections(at, bounds, rows, curved), action)
 
     def interior(self, at: Situation, dimension: int) -> Array:
-        """Return the box's centre, the joint closed form, or a mean of points all around the set."""
+        """Return the box's centre, a closed form, the deepest point of all rows, or a mean of points around."""
         bounds = self.bounds(at)
-        if not self._others and bounds is not None:
+        if not self._others:
             return box_centre(at.xp, spread(at.xp, bounds, dimension))
-        if len(self._others) == 1 and bounds is not None and isinstance(self._others[0], JointWithBox):
-            return self._others[0].interior_in_box(at, dimension, bounds)
-        return central_point(at, self._others, bounds, dimension)
+        joint = self._joint()
+        if joint is not None:
+            return joint.interior_in_box(at, dimension, bounds)
+        rows, curved = self._linear(at, dimension), self._curved()
+        if rows is not None and not curved:
+            return interior_in_rows(at, rows, dimension, bounds)
+        starts = [box_centre(at.xp, spread(at.xp, bounds, dimension))]
+        starts += [member.interior(at, dimension) for member in self._others]
+        projections = self._projections(at, bounds, rows, curved)
+        return central_point(at, projections, starts, spread(at.xp, bounds, dimension))
+
+    def _joint(self) -> JointWithBox | None:
+        """Return the only member that is no box, where it has closed forms with any box."""
+        only = self._others[0] if len(self._others) == 1 else None
+        return only if isinstance(only, JointWithBox) else None
+
+    def _curved(self) -> list[Constraint]:
+        return [member for member in self._others if not isinstance(member, SumBand | Polytope)]
+
+    def _linear(self, at: Situation, dimension: int) -> LinearRows | None:
+        """Return the rows of all linear members together."""
+        parts = [member.rows(at) for member in self._others if isinstance(member, Polytope)]
+        parts += [member.rows(at, dimension) for member in self._others if isinstance(member, SumBand)]
+        return stacked(at, parts) if parts else None
+
+    def _projections(
+        self, at: Situation, bounds: Bounds, rows: LinearRows | None, curved: Sequence[Constraint]
+    ) -> list[Projection]:
+        """Return one projection for all rows, and one per curved member; each with the box where it can be."""
+        projections: list[Projection] = (
+            [] if rows is None else [lambda a: nearest_in_rows(at, rows, a, bounds)]
+        )
+        for member in curved:
+            if isinstance(member, JointWithBox):
+                projections.append(partial(member.nearest_in_box, at, bounds=bounds))
+            else:
+                projections += [partial(member.nearest, at), lambda action: clip(at.xp, action, *bounds)]
+        return projections
 
     def farthest(self, at: Situation, direction: Array) -> Array:
         """Use the closed form of a box, or of a box and one other set."""
         bounds = self.bounds(at, at.slack)
-        if bounds is not None and not self._others:
+        if not self._others:
             return corner(at.xp, direction, bounds)
-        if bounds is not None and len(self._others) == 1 and isinstance(self._others[0], FarthestInBox):
+        if len(self._others) == 1 and isinstance(self._others[0], FarthestInBox):
             return self._others[0].farthest_in_box(at, direction, bounds)
         return super().farthest(at, direction)
 
     def within_exact_bounds(self, at: Situation, action: Array) -> Array:
         """Clip to the box of all members."""
-        bounds = self.bounds(at)
-        return action if bounds is None else clip(at.xp, action, *bounds)
+        return clip(at.xp, action, *self.bounds(at))
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Return the reach of the member that stops first."""
@@ -161,4 +214,8 @@ def intersect(*constraints: Constraint) -> Constraint:
                 f"{constraint!r} is not a constraint, so nothing can be intersected with it. "
                 f"Join constraints with &, as in Ball(radius_squared=1.0) & Box(-1.0, 1.0)."
             )
+    for index, constraint in enumerate(constraints):
+        # What is not convex, a union or an oracle, knows itself how to be restricted to other sets.
+        if isinstance(constraint, Restrictable) and len(constraints) > 1:
+            return constraint.restricted_to(intersect(*constraints[:index], *constraints[index + 1 :]))
     return constraints[0] if len(constraints) == 1 else Intersection(constraints)

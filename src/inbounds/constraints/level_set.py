@@ -98,7 +98,7 @@ class LevelSet(Constraint):
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return zero, the lowest point."""
         leading = at.value(self.bound, axes=0).shape
-        return at.xp.zeros((*leading, dimension), dtype=at.dtype)
+        return at.value(np.zeros((*leading, dimension)))
 
     def interior_in_box(self, at: Situation, dimension: int, bounds: Bounds) -> Array:
         """Go from the lowest point of the box towards its centre until half of the room is used."""

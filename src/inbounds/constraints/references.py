@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, namespace_of
+from inbounds.constraints.arrays import Array, constant_like, namespace_of
 from inbounds.errors import ConstraintError, InvalidInputError
 
 
@@ -89,7 +89,7 @@ class Reference:
         else:
             xp = namespace_of(values)
             positions = [index % size for index in self.indices]  # type: ignore[union-attr]
-            taken = xp.take(values, xp.asarray(positions), axis=-1)
+            taken = xp.take(values, constant_like(values, np.asarray(positions)), axis=-1)
         if self.shape is None:
             return taken
         return namespace_of(values).reshape(taken, (*values.shape[:-1], *self.shape))

@@ -11,6 +11,7 @@ from inbounds.constraints.box import Bounds, Box, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.farthest import greedy_fill
 from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.linear_rows import LinearRows
 from inbounds.constraints.parameters import parameter, show
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Parameter, Situation, relative_margin
@@ -52,10 +53,10 @@ class SumBand(Constraint):
             )
         self.low = None if low is None else parameter(kind, "low", low, 1, is_finite=False)
         self.high = None if high is None else parameter(kind, "high", high, 1, is_finite=False)
-        self._limits: Box | None = None
+        self.limits: Box | None = None
         if low is not None or high is not None:
-            self._limits = Box(-np.inf if low is None else self.low, np.inf if high is None else self.high)
-        self._size = None if self._limits is None else self._limits.size()
+            self.limits = Box(-np.inf if low is None else self.low, np.inf if high is None else self.high)
+        self._size = None if self.limits is None else self.limits.size()
         self._constant = self._constant_band()
         if self.is_constant() and self._size is not None:
             self.interior_point()
@@ -77,18 +78,26 @@ class SumBand(Constraint):
         lower = band.lower + share * xp.maximum(band.lower_scale, size)
         return lower, band.upper - share * xp.maximum(band.upper_scale, size)
 
+    def rows(self, at: Situation, dimension: int) -> LinearRows:
+        """Return both ends of the band as linear rows, for projections on several kinds of rows at once."""
+        xp, band = at.xp, self.band(at, dimension)
+        matrix = at.value(np.array([[1.0], [-1.0]]) * np.ones(dimension), axes=2)
+        bound = stack_rows(xp, [band.upper[..., None], -band.lower[..., None]])
+        scale = stack_rows(xp, [band.upper_scale[..., None], band.lower_scale[..., None]])
+        return LinearRows(matrix, bound, xp.abs(matrix), scale, relative_margin(dimension))
+
     def excess(self, at: Situation, action: Array) -> Array:
         """Return how far the sum is above and below the band, then the rows of the limits."""
         band, sums = self.band(at, action.shape[-1]), total(at.xp, action)
         rows = [(sums - band.upper)[..., None], (band.lower - sums)[..., None]]
-        return stack_rows(at.xp, rows if self._limits is None else [*rows, self._limits.excess(at, action)])
+        return stack_rows(at.xp, rows if self.limits is None else [*rows, self.limits.excess(at, action)])
 
     def tightened_excess(self, at: Situation, action: Array) -> Array:
         """Return the excess with the margin added to both sums."""
         lower, upper = self.narrowed(at, action, at.margins)
         sums = total(at.xp, action)
         rows = [(sums - upper)[..., None], (lower - sums)[..., None]]
-        limits = self._limits
+        limits = self.limits
         return stack_rows(at.xp, rows if limits is None else [*rows, limits.tightened_excess(at, action)])
 
     def accepts(self, at: Situation, action: Array) -> Array:
@@ -96,7 +105,7 @@ class SumBand(Constraint):
         lower, upper = self.narrowed(at, action, at.margins)
         sums = total(at.xp, action)
         is_in_band = (lower <= sums) & (sums <= upper)
-        return is_in_band if self._limits is None else is_in_band & self._limits.accepts(at, action)
+        return is_in_band if self.limits is None else is_in_band & self.limits.accepts(at, action)
 
     def nearest(self, at: Situation, action: Array) -> Array:
         """Return the projection on the band and its own limits."""
@@ -151,7 +160,7 @@ class SumBand(Constraint):
 
     def within_exact_bounds(self, at: Situation, action: Array) -> Array:
         """Clip to the limits of entries."""
-        return action if self._limits is None else self._limits.within_exact_bounds(at, action)
+        return action if self.limits is None else self.limits.within_exact_bounds(at, action)
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Return where the ray leaves the band or meets a limit."""
@@ -169,20 +178,20 @@ class SumBand(Constraint):
             constant = total(xp, sign * still + share * xp.abs(still)) + share * scale
             speed, cost = sign * direction, share * xp.abs(direction)
             lengths.append(convex_reach(xp, constant, kinks, speed - cost, speed + cost, bound)[..., None])
-        if self._limits is not None:
-            lengths.append(self._limits.reach(at, point, direction)[..., None])
+        if self.limits is not None:
+            lengths.append(self.limits.reach(at, point, direction)[..., None])
         return least(xp, stack_rows(xp, lengths))
 
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Name the upper and lower end of the band, then the limits."""
         centre, tolerance = show(self.total), show(self.tolerance)
         names = [f"sum_i a_i <= {centre} + {tolerance}", f"sum_i a_i >= {centre} - {tolerance}"]
-        return names if self._limits is None else names + self._limits.row_names(at, dimension)
+        return names if self.limits is None else names + self.limits.row_names(at, dimension)
 
     def formula(self) -> str:
         """Write the band and the limits."""
         text = f"|sum_i a_i - {show(self.total)}| <= {show(self.tolerance)}"
-        return text if self._limits is None else f"{text}, {self._limits.formula()}"
+        return text if self.limits is None else f"{text}, {self.limits.formula()}"
 
     def parameters(self) -> dict[str, Parameter]:
         """Return total, tolerance and limits."""
@@ -198,9 +207,9 @@ class SumBand(Constraint):
         return np.asarray(self.total - self.tolerance), np.asarray(self.total + self.tolerance)
 
     def _with_limits(self, at: Situation, bounds: Bounds, margins: float) -> Bounds:
-        if self._limits is None:
+        if self.limits is None:
             return bounds
-        low, high = self._limits.inner_bounds(at, margins)
+        low, high = self.limits.inner_bounds(at, margins)
         return Bounds(at.xp.maximum(bounds.low, low), at.xp.minimum(bounds.high, high))
 
 

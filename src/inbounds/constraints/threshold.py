@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from inbounds.constraints.arrays import Array, clip, is_jax, largest, stack_rows, total, without_gradient
+from inbounds.constraints.arrays import (
+    Array,
+    clip,
+    is_jax,
+    largest,
+    least,
+    stack_rows,
+    total,
+    without_gradient,
+)
 
 MANY_ENTRIES = 32
 """Above this dimension an interval is halved: comparing all moments with all entries grows as its square."""
@@ -28,28 +37,37 @@ class Ramps(NamedTuple):
     end: Array
 
 
+class Bracket(NamedTuple):
+    """The moments around a crossing between which no entry starts or stops; infinite where there is none."""
+
+    last: Array
+    next: Array
+
+
 def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
     """Return a t >= 0 from which on the sum of the ramps is down to the target.
 
-    The sum is linear between at most 2d moments, where entries start and stop to move. The last moment at
-    which it is still above the target tells which entries are moving when the target is met, and for those
-    the equation is linear. Where the target is out of reach, nothing moves any more at the returned t.
+    The sum is linear between at most 2d moments, where entries start and stop to move. The two moments around
+    the crossing tell which entries are moving there, and for those the equation is linear. Where the target
+    is out of reach, nothing moves any more at the returned t.
     """
     # Which entries are moving does not change with small changes, so that only the equation has gradients.
     fixed = Ramps(*(without_gradient(part) for part in ramps))
     starts, stops = (fixed.intercept - fixed.begin) / fixed.rate, (fixed.intercept - fixed.end) / fixed.rate
-    find_last = _last_above_by_halving if fixed.intercept.shape[-1] > MANY_ENTRIES else _last_above
-    last = find_last(xp, fixed, stack_rows(xp, [starts, stops]), without_gradient(target))
+    find = _bracket_by_halving if fixed.intercept.shape[-1] > MANY_ENTRIES else _bracket
+    last, following = find(xp, fixed, stack_rows(xp, [starts, stops]), without_gradient(target))
+    # Halfway between both: a compiler may round the same moment differently in two places.
+    middle = 0.5 * (last + following)
+    is_moving = (starts < middle) & (middle < stops)
     intercept, rate, begin, end = ramps
-    is_moving = (starts <= last) & (last < stops)
-    rest = total(xp, xp.where(is_moving, intercept, xp.where(starts > last, begin, end)))
+    rest = total(xp, xp.where(is_moving, intercept, xp.where(starts >= middle, begin, end)))
     slope = total(xp, xp.where(is_moving, rate, 0.0))
     has_slope = slope > 0
     moment = xp.where(has_slope, (rest - target) / xp.where(has_slope, slope, 1.0), last[..., 0] * BEYOND)
     return xp.maximum(moment, 0.0)
 
 
-def _last_above(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Array:
+def _bracket(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
     """Evaluate the sum at all moments at once; nothing is sorted."""
     if is_jax(moments):
         # Compiled, a sum of few long arrays is four times faster than a reduction over a short axis.
@@ -62,11 +80,14 @@ def _last_above(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Array:
     else:
         intercept, rate, begin, end = (part[..., None, :] for part in ramps)
         sums = total(xp, clip(xp, intercept - rate * moments[..., None], end, begin))
-    return largest(xp, xp.where(sums >= target[..., None], moments, 0.0))[..., None]
+    is_above = sums >= target[..., None]
+    last = largest(xp, xp.where(is_above, moments, 0.0))
+    following = least(xp, xp.where(is_above | (moments <= 0.0), float("inf"), moments))
+    return Bracket(xp.maximum(last, 0.0)[..., None], following[..., None])
 
 
-def _last_above_by_halving(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Array:
-    """Halve an interval until no number lies between its ends, and return the last moment before it."""
+def _bracket_by_halving(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
+    """Halve an interval until no moment lies between its ends."""
     low = 0.0 * moments[..., :1]
     high = xp.maximum(largest(xp, moments), 0.0)[..., None]
     for _ in range(100 if moments.dtype == xp.float64 else 50):
@@ -74,7 +95,9 @@ def _last_above_by_halving(xp: Any, ramps: Ramps, moments: Array, target: Array)
         sums = total(xp, clip(xp, ramps.intercept - ramps.rate * middle, ramps.end, ramps.begin))
         is_above = (sums >= target)[..., None]
         low, high = xp.where(is_above, middle, low), xp.where(is_above, high, middle)
-    return largest(xp, xp.where(moments <= low, moments, 0.0))[..., None]
+    last = largest(xp, xp.where(moments <= low, moments, 0.0))[..., None]
+    following = least(xp, xp.where(moments <= low, float("inf"), moments))[..., None]
+    return Bracket(last, following)
 
 
 def soft_threshold(

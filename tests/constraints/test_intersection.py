@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from inbounds.constraints import (
+    Ball,
+    Box,
+    Constraint,
+    Intersection,
+    Polytope,
+    PowerBudget,
+    RateLimit,
+    SumBand,
+    WeightedL1,
+    intersect,
+    obs,
+)
+from inbounds.errors import ConstraintError, EmptySetError
+from tests.constraints import exact_projection as exact
+
+ONES = np.ones(4)
+ROWS = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0], [-1.0, 0.0, 2.0, 0.0]])
+LIMITS = np.array([0.6, 0.8, 0.5])
+WEIGHTS = np.array([1.0, 2.0, 0.5, 3.0])
+
+
+def by_quadratic_programs(*rows: Callable[[Any], Any]) -> exact.Projection:
+    """Project on rows g(x) >= 0 in the unit box by a solver for smooth problems."""
+
+    def project(action: Any) -> Any:
+        return optimize.minimize(
+            lambda x: 0.5 * np.sum((x - action) ** 2),
+            np.zeros(4),
+            jac=lambda x: x - action,
+            bounds=[(-1.0, 1.0)] * 4,
+            constraints=[{"type": "ineq", "fun": row} for row in rows],
+            method="SLSQP",
+            options={"ftol": 1e-15, "maxiter": 1000},
+        ).x
+
+    return project
+
+
+SIGNS = np.array(np.meshgrid(*[[-1.0, 1.0]] * 4)).reshape(4, -1).T
+
+CASES: dict[str, tuple[Constraint, exact.Projection]] = {
+    "two boxes and a ball": (
+        Box(-ONES, 0.5 * ONES) & Ball(radius_squared=0.6) & Box(-0.4, 1.0),
+        exact.onto_ball(0.6, -0.4, 0.5, 4),
+    ),
+    "polytope, band and box": (
+        Polytope(ROWS, LIMITS) & SumBand(total=0.3, tolerance=0.1, low=-0.75) & Box(-ONES, ONES),
+        exact.onto_rows_in_box([*ROWS, ONES, -ONES], [*LIMITS, 0.4, -0.2], -0.75, 1.0),
+    ),
+    "two polytopes": (
+        Polytope(ROWS, LIMITS) & Polytope([[-1.0, -1.0, -1.0, -1.0]], [1.5]) & Box(-1.0, 1.0),
+        exact.onto_rows_in_box([*ROWS, -ONES], [*LIMITS, 1.5], -1.0, 1.0),
+    ),
+    "ball and weighted l1": (
+        Ball(radius_squared=0.5) & WeightedL1(weights=WEIGHTS, bound=1.2) & Box(-ONES, ONES),
+        by_quadratic_programs(lambda x: 0.5 - x @ x, lambda x: 1.2 - (SIGNS * WEIGHTS) @ x),
+    ),
+    "ball and polytope": (
+        Ball(radius_squared=0.5) & Polytope(ROWS, LIMITS) & Box(-ONES, ONES),
+        by_quadratic_programs(lambda x: 0.5 - x @ x, lambda x: LIMITS - ROWS @ x),
+    ),
+    "ball, band and budget": (
+        PowerBudget(weights=WEIGHTS, bound=0.4)
+        & Ball(radius_squared=0.8)
+        & SumBand(total=-0.5, tolerance=0.2)
+        & Box(-ONES, ONES),
+        by_quadratic_programs(
+            lambda x: 0.8 - x @ x,
+            lambda x: 0.4 - (0.5 * (SIGNS + 1.0) * WEIGHTS) @ x,
+            lambda x: np.array([-0.3 - np.sum(x), np.sum(x) + 0.7]),
+        ),
+    ),
+}
+
+
+@functools.cache
+def actions() -> Any:
+    return np.random.default_rng(0).normal(size=(12, 4)) * np.array([[0.3], [1.0], [4.0]] * 4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_projections_are_feasible_and_the_nearest_points_that_another_solver_finds(name: str) -> None:
+    constraint, solve = CASES[name]
+    for dtype in (np.float64, np.float32):
+        given = actions().astype(dtype)
+        projected = constraint.project(None, given)
+        assert np.all(constraint.violation(None, projected) <= 0)
+        assert np.all(constraint.contains(None, projected))
+        np.testing.assert_array_equal(constraint.project(None, projected), projected)
+    for action, point in zip(actions(), constraint.project(None, actions()), strict=True):
+        np.testing.assert_allclose(point, solve(action), rtol=0, atol=5e-6 * (1 + np.linalg.norm(action)))
+
+
+@pytest.mark.parametrize("name", ["polytope, band and box", "ball and weighted l1", "ball and polytope"])
+def test_compiled_projections_are_feasible_and_near(name: str) -> None:
+    constraint, _ = CASES[name]
+    projected = np.asarray(jax.jit(lambda a: constraint.project(None, a))(jnp.asarray(actions())))
+    assert np.all(constraint.violation(None, projected) <= 0)
+    np.testing.assert_allclose(projected, constraint.project(None, actions()), rtol=0, atol=3e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interior_points_keep_a_distance_from_every_row(name: str) -> None:
+    constraint, _ = CASES[name]
+    centre = constraint.interior_point()
+    assert constraint.violation(None, centre) < -1e-2
+    headings = np.random.default_rng(0).normal(size=(20, 4))
+    lengths = constraint.distance(None, centre, headings)
+    reached = centre + lengths[:, None] * headings
+    assert np.all(np.abs(constraint.violation(None, reached)) < 1e-4)
+
+
+def test_rows_of_the_state_are_stacked_for_a_batch_of_states() -> None:
+    constraint = (
+        Polytope(obs[0:4].reshape(2, 2), obs[4:6]) & SumBand(total=obs[6], tolerance=0.1) & Box(-1.0, 1.0)
+    )
+    rng = np.random.default_rng(0)
+    states = np.concatenate(
+        [rng.normal(size=(5, 4)), np.abs(rng.normal(size=(5, 2))) + 0.5, np.zeros((5, 1))], axis=1
+    )
+    given = rng.normal(size=(5, 2)) * 2.0
+    projected = constraint.project(states, given)
+    assert np.all(constraint.violation(states, projected) <= 0)
+    for state, action, point in zip(states, given, projected, strict=True):
+        rows, bounds = [*state[:4].reshape(2, 2), [1.0, 1.0], [-1.0, -1.0]], [*state[4:6], 0.1, 0.1]
+        np.testing.assert_allclose(point, exact.onto_rows_in_box(rows, bounds, -1.0, 1.0)(action), atol=5e-6)
+
+
+def test_intersections_are_flat_and_speak_of_one_dimension() -> None:
+    nested = (Ball(1.0) & Box(-1.0, 1.0)) & (RateLimit(0.1) & Box([0.0, 0.0], 1.0))
+    assert isinstance(nested, Intersection)
+    assert [type(member).__name__ for member in nested.members()] == ["Ball", "Box", "RateLimit", "Box"]
+    assert nested.size() == 2
+    assert not nested.is_constant()
+    assert repr(Ball(1.0) & Box(-1.0, 1.0)) == "Ball(radius_squared=1.0) & Box(low=-1.0, high=1.0)"
+    alone = Ball(1.0)
+    assert intersect(alone) is alone
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    with pytest.raises(ConstraintError, match=r"speaks of 2 entries; .* speaks of 3 entries"):
+        Box([0.0, 0.0], 1.0) & WeightedL1([1.0, 1.0, 1.0], 1.0)
+    with pytest.raises(ConstraintError, match="3 is not a constraint"):
+        Ball(1.0) & 3  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda: Box([0.0, 0.0], 1.0) & Box([2.0, 0.0], 3.0), r"a\[0\] <= 1; a\[0\] >= 2"),
+        (lambda: Ball(1.0) & Polytope([[-1.0, 0.0]], [-2.0]), r"sum_i a_i\^2 <= 1; .*row 0"),
+        (lambda: Polytope([[1.0, 0.0]], [0.0]) & SumBand(5.0, 0.1, high=[1.0, 1.0]), "sum_i a_i >= 5 - 0.1"),
+        (lambda: Ball(1.0) & SumBand(9.0, 0.1) & Box([-1.0, -1.0], 1.0), r"sum_i a_i >= 9 - 0.1"),
+    ],
+)
+def test_a_constant_empty_intersection_is_refused_when_it_is_built(build: Any, expected: str) -> None:
+    with pytest.raises(EmptySetError, match=expected):
+        build()

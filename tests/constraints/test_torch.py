@@ -1,0 +1,69 @@
+"""torch tensors are answered as numpy arrays are; these tests run where torch is installed (`make peers`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inbounds.constraints import Ball, Box, WeightedL1, obs
+from inbounds.errors import InvalidInputError
+from tests.constraints.strategies import FAMILIES, Family
+
+torch: Any = pytest.importorskip("torch")
+
+
+def question(family: Family) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    state = rng.uniform(0.3, 0.9, size=family.state_size)
+    return state, rng.normal(size=(50, family.dimension)) * 2.0 * family.action_scale
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_torch_and_numpy_agree(name: str, dtype: str) -> None:
+    family = FAMILIES[name]
+    constraint = family.constraint
+    state, actions = question(family)
+    actions = actions.astype(dtype)
+    tensors = torch.asarray(state), torch.asarray(actions)
+    projected = constraint.project(*tensors)
+    assert isinstance(projected, torch.Tensor) and projected.dtype == getattr(torch, dtype)
+    np.testing.assert_allclose(projected.numpy(), constraint.project(state, actions), rtol=1e-6, atol=1e-6)
+    assert bool(torch.all(constraint.violation(*tensors[:1], projected) <= 0))
+    np.testing.assert_array_equal(constraint.contains(*tensors).numpy(), constraint.contains(state, actions))
+    np.testing.assert_allclose(
+        constraint.violation(*tensors).numpy(), constraint.violation(state, actions), rtol=1e-12
+    )
+    inside = constraint.interior_point(tensors[0], dimension=family.dimension)
+    np.testing.assert_allclose(inside.numpy(), constraint.interior_point(state, dimension=family.dimension))
+    np.testing.assert_allclose(
+        constraint.distance(tensors[0], inside, tensors[1]).numpy(),
+        constraint.distance(state, inside.numpy(), actions),
+        rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gradients_flow_through_projections_and_are_finite(name: str) -> None:
+    family = FAMILIES[name]
+    state, actions = (torch.tensor(part, requires_grad=True) for part in question(family))
+    family.constraint.project(state, actions).sum().backward()
+    assert bool(torch.all(torch.isfinite(actions.grad)))
+    assert bool(torch.any(actions.grad != 0))
+
+
+def test_the_gradient_of_a_ball_is_that_of_normalising() -> None:
+    action = torch.tensor([3.0, 4.0], dtype=torch.float64, requires_grad=True)
+    Ball(radius_squared=1.0).project(None, action)[0].backward()
+    np.testing.assert_allclose(action.grad.numpy(), [0.2 * 0.64, -0.2 * 0.48], rtol=1e-5)
+
+
+def test_tensors_that_cannot_be_judged_are_errors() -> None:
+    constraint = WeightedL1(weights=obs[[0, 2]], bound=1.0) & Box(-1.0, 1.0)
+    with pytest.raises(InvalidInputError, match="not finite"):
+        constraint.contains(torch.ones(3), torch.tensor([float("nan"), 0.0]))
+    with pytest.raises(InvalidInputError, match="real numbers"):
+        constraint.contains(torch.ones(3), torch.tensor([True, False]))
+    assert constraint.project(torch.ones(3), torch.tensor([1, 5])).dtype == torch.float64
