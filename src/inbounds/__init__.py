@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from inbounds.constraints import Ball as Ball
     from inbounds.constraints import Box as Box
     from inbounds.constraints import Constraint as Constraint
+    from inbounds.constraints import Ellipsoid as Ellipsoid
     from inbounds.constraints import Intersection as Intersection
+    from inbounds.constraints import Oracle as Oracle
     from inbounds.constraints import Polytope as Polytope
     from inbounds.constraints import PowerBudget as PowerBudget
     from inbounds.constraints import RateLimit as RateLimit
     from inbounds.constraints import Simplex as Simplex
     from inbounds.constraints import SumBand as SumBand
+    from inbounds.constraints import Union as Union
     from inbounds.constraints import WeightedL1 as WeightedL1
+    from inbounds.constraints import check_constraint as check_constraint
     from inbounds.constraints import obs as obs
     from inbounds.constraints import previous_action as previous_action
     from inbounds.deploy.policy import load as load
@@ -43,13 +47,17 @@ _PUBLIC = {
         "Ball",
         "Box",
         "Constraint",
+        "Ellipsoid",
         "Intersection",
+        "Oracle",
         "Polytope",
         "PowerBudget",
         "RateLimit",
         "Simplex",
         "SumBand",
+        "Union",
         "WeightedL1",
+        "check_constraint",
         "obs",
         "previous_action",
     ),
@@ -69,16 +77,20 @@ __all__ = [
     "Box",
     "ConstrainedBox",
     "Constraint",
+    "Ellipsoid",
     "Guard",
     "Intersection",
+    "Oracle",
     "Polytope",
     "PowerBudget",
     "RateLimit",
     "Simplex",
     "SumBand",
     "Task",
+    "Union",
     "WeightedL1",
     "__version__",
+    "check_constraint",
     "constraints",
     "errors",
     "load",

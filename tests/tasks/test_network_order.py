@@ -64,7 +64,7 @@ def test_earlier_arrivals_are_those_that_came_before_at_the_same_link(form: str,
         jnp.int32(arrivals.total),
     )
     for j in range(arrivals.total):
-        assert int(earlier.count[j]) == arrivals.before(j).sum()
+        assert int(earlier.arrivals[j]) == arrivals.before(j).sum()
         assert float(earlier.work[j]) == pytest.approx(arrivals.value[arrivals.before(j)].sum(), rel=1e-5)
 
 

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inbounds.constraints.ball import Ball as Ball
     from inbounds.constraints.box import Box as Box
+    from inbounds.constraints.check import check_constraint as check_constraint
     from inbounds.constraints.constraint import Constraint as Constraint
+    from inbounds.constraints.ellipsoid import Ellipsoid as Ellipsoid
     from inbounds.constraints.intersection import Intersection as Intersection
     from inbounds.constraints.intersection import intersect as intersect
+    from inbounds.constraints.oracle import Oracle as Oracle
+    from inbounds.constraints.polytope import Polytope as Polytope
     from inbounds.constraints.power_budget import PowerBudget as PowerBudget
     from inbounds.constraints.rate_limit import RateLimit as RateLimit
     from inbounds.constraints.references import Reference as Reference
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from inbounds.constraints.serialisation import constraint_to_json as constraint_to_json
     from inbounds.constraints.simplex import Simplex as Simplex
     from inbounds.constraints.sum_band import SumBand as SumBand
+    from inbounds.constraints.union import Union as Union
     from inbounds.constraints.weighted_l1 import WeightedL1 as WeightedL1
 
 # Where each public name lives, once more for the interpreter.

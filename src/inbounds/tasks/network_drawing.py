@@ -81,7 +81,8 @@ def _draw_trunks(axes: Axes, seen: Snapshot) -> None:
             axes.plot(*ends.T, color=colour, linewidth=width, solid_capstyle="round", zorder=2)
         middle = ends.mean(axis=0)
         axes.text(
-            *middle, f"{seen.demanded[trunk]:.0f}", fontsize=9.5, weight="bold", color=colour if share else MUTED,
+            middle[0], middle[1], f"{seen.demanded[trunk]:.0f}", fontsize=9.5, weight="bold",
+            color=colour if share else MUTED,
             ha="center", va="center", zorder=10,
             bbox={"boxstyle": "round,pad=0.22", "facecolor": PAPER, "edgecolor": colour if share else FAINT},
         )  # fmt: skip
@@ -107,14 +108,15 @@ def _draw_nodes(axes: Axes, layout: NetworkLayout, seen: Snapshot) -> None:
     points = _points(seen)
     sources = [layout.routes[sender * layout.paths][0] for sender in range(layout.senders)]
     ends = sorted({link for route in layout.routes for link in (route[0], route[-1])})
-    axes.scatter(*points.T, s=95, color=PAPER, edgecolor=INK, linewidth=1.6, zorder=7)
+    axes.scatter(points[:, 0], points[:, 1], s=95, color=PAPER, edgecolor=INK, linewidth=1.6, zorder=7)
     names: dict[int, list[str]] = {}
     for site in ends:
         names.setdefault(SITES[site][1], []).append(SITES[site][0])
     for sender, site in enumerate(sources):
         # Where a site is the home of several senders, each is a ring around the next.
         size = 95 + 110 * sources[sender + 1 :].count(site)
-        axes.scatter(*points[SITES[site][1]], s=size, color=SENDER_COLOURS[sender], edgecolor=INK, zorder=8)
+        x, y = points[SITES[site][1]]
+        axes.scatter(x, y, s=size, color=SENDER_COLOURS[sender], edgecolor=INK, zorder=8)
     for node, sites in names.items():
         x, y = points[node]
         is_low = y < (MAP_BOTTOM + MAP_TOP) / 2

@@ -47,7 +47,7 @@ def _earlier_pairs(order: jax.Array, first: jax.Array, total: jax.Array) -> jax.
 class Earlier(NamedTuple):
     """Per arrival: how many came before it at its link, and what service they need together."""
 
-    count: jax.Array
+    arrivals: jax.Array
     work: jax.Array
 
 
@@ -106,7 +106,8 @@ def started_before(starting: jax.Array, target: jax.Array, time: jax.Array) -> j
                 count = count + (is_here & (moments[lane] <= time))
             return count
 
-        return jax.lax.fori_loop(0, starting.shape[1], add, jnp.zeros(target.shape, jnp.int32))
+        counted: jax.Array = jax.lax.fori_loop(0, starting.shape[1], add, jnp.zeros(target.shape, jnp.int32))
+        return counted
 
     def at_once(starting: jax.Array, target: jax.Array, time: jax.Array) -> jax.Array:
         own = starting[:, jnp.minimum(target, starting.shape[1] - 1)]

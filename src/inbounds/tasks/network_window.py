@@ -148,9 +148,9 @@ def advance_window(
     first = movers.target << _LINK_SHIFT
     order = first | (moment.astype(jnp.int32) << _ENTRY_BITS) | movers.entry
     earlier = earlier_arrivals(order, first, jnp.where(is_moving, services, 0.0), movers.total)
-    rank, drops = earlier.count, tally.drops
+    rank, drops = earlier.arrivals, tally.drops
     if is_exact:
-        is_admitted, rank = _admit(layout.queue_limit, queues, movers, order, first, earlier.count)
+        is_admitted, rank = _admit(layout.queue_limit, queues, movers, order, first, earlier.arrivals)
         path = jnp.where(is_moving & ~is_admitted, movers.flow % layout.paths, -1)
         drops = drops + jnp.sum(path[:, None] == jnp.arange(RINGS), axis=0)
         is_moving = is_moving & is_admitted
