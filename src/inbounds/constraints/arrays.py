@@ -104,11 +104,10 @@ def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
     if isinstance(array, np.ndarray):
         if xp is np:
             return array if array.dtype == dtype else array.astype(dtype)
-        return (
-            xp.asarray(array, dtype=dtype)
-            if device is None
-            else xp.asarray(array, dtype=dtype, device=device)
-        )
+        if device is None:
+            return xp.asarray(array, dtype=dtype)
+        # Only torch has a device here, and it shares memory: constants that must not change are copied.
+        return xp.asarray(np.array(array), dtype=dtype, device=device)
     if namespace_of(array) is xp:
         return array if array.dtype == dtype else xp.astype(array, dtype)
     return convert(np.asarray(array), xp, dtype, device)
