@@ -115,12 +115,20 @@ class _Interval(NamedTuple):
     duration: jax.Array
 
 
-class NetworkEnvironment:
-    """The Markov decision process of one layout: rates in, throughput, round-trip time and drops out.
+def interval_reward(throughput: jax.Array, round_trip: jax.Array, drops: jax.Array) -> jax.Array:
+    """Return sum_s ln max(T_s, e^-17.5) - 1.5 ln max(D_s, e^-5) - 0.5 ln max(L_s, 1) over the senders s.
 
-    reward = sum over senders of ln max(T, e^-17.5) - 1.5 ln max(D, e^-5) - 0.5 ln max(drops, 1), with T the
-    packets acknowledged per second (less one packet) and D their mean round-trip time in seconds.
+    T are the packets acknowledged per second (less one packet), D their mean round-trip times in seconds (0
+    without any), L the dropped packets with path index s: of a sender's number, not of its own.
     """
+    gained = jnp.log(jnp.maximum(throughput, np.exp(-17.5)))
+    delayed = jnp.log(jnp.maximum(round_trip, np.exp(-5.0)))
+    dropped = jnp.log(jnp.maximum(drops[: throughput.shape[0]], 1.0))
+    return gained.sum() - 1.5 * delayed.sum() - 0.5 * dropped.sum()
+
+
+class NetworkEnvironment:
+    """The Markov decision process of one layout: rates in, throughput, round-trip time and drops out."""
 
     def __init__(self, layout: NetworkLayout) -> None:
         """Simulate the network of `layout`."""
@@ -185,7 +193,7 @@ class NetworkEnvironment:
         drops = tally.drops[: layout.paths]
         throughput = (count - 1.0) / duration
         overflow = state.overflow + tally.overflow
-        reward = self._reward(throughput, round_trip, drops)
+        reward = interval_reward(throughput, round_trip, drops)
         lost = drops.sum()
         features = jnp.stack(
             [
@@ -226,13 +234,6 @@ class NetworkEnvironment:
             f"feasible actions, at most {self.layout.most_packets} packets per interval "
             f"(buffers passed so far: {int(state.overflow)})"
         )
-
-    def _reward(self, throughput: jax.Array, round_trip: jax.Array, drops: jax.Array) -> jax.Array:
-        gained = jnp.log(jnp.maximum(throughput, np.exp(-17.5)))
-        delayed = jnp.log(jnp.maximum(round_trip, np.exp(-5.0)))
-        dropped = jnp.log(jnp.maximum(drops, 1.0))
-        charged = dropped[: self.layout.senders].sum()
-        return gained.sum() - 1.5 * delayed.sum() - 0.5 * charged
 
     def _interval(
         self,
