@@ -121,3 +121,17 @@ def test_a_missing_seed_is_refused_and_not_averaged_away() -> None:
 def test_methods_on_different_tasks_are_not_compared() -> None:
     with pytest.raises(InvalidInputError, match="tasks"):
         probability_of_improvement(np.zeros((2, 3)), np.zeros((2, 4)))
+
+
+def test_aggregates_are_those_that_rliable_gives() -> None:
+    # Computed with rliable 1.2.0 (20,000 and 2,000 resamples) on this very sample.
+    generator = np.random.default_rng(0)
+    first, second = generator.normal(0.5, 0.3, size=(5, 8)), generator.normal(0.35, 0.3, size=(5, 8))
+    found = stratified_bootstrap(first)
+    assert found.value == pytest.approx(0.4762193972920138)
+    assert (found.low, found.high) == pytest.approx((0.40734, 0.54941), abs=0.005)
+    improvement = probability_of_improvement_interval(first, second)
+    assert improvement.value == 0.495
+    assert (improvement.low, improvement.high) == pytest.approx((0.36, 0.625), abs=0.02)
+    profile = performance_profile(first, np.linspace(0, 1, 6), resamples=10)
+    assert profile.share == pytest.approx([0.975, 0.9, 0.65, 0.325, 0.1, 0.0])

@@ -56,11 +56,27 @@ def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
     return lambda observation: np.asarray(chosen(state, jnp.asarray(observation, jnp.float32)))
 
 
+def deployed_policy(run: TrainedRun, preference: tuple[float, float]) -> Act | None:
+    """Return the policy as it is deployed, numpy alone, or nothing for learners that it does not hold."""
+    from inbounds.deploy.policy import load
+    from inbounds.errors import InvalidInputError
+
+    try:
+        policy = load(run.folder.path, run.seeds[0], preference)
+    except InvalidInputError:
+        return None
+    return lambda observation: policy.act(observation, deterministic=True)
+
+
 def time_inference(
     run: TrainedRun, preference: tuple[float, float] = (0.9, 0.1), actions: int = 2_000
 ) -> InferenceTime:
-    """Drive one environment with the first seed's policy and time every action and every step."""
-    act = compiled_policy(run, preference)
+    """Drive one environment with the first seed's policy and time every action and every step.
+
+    Learners that can be deployed are timed as they are deployed, with numpy; the others as JAX evaluates them.
+    """
+    deployed = deployed_policy(run, preference)
+    act = deployed or compiled_policy(run, preference)
     environment = run.task.make_environment()
     observation, _ = environment.reset(seed=0)
     act(observation)  # compiles
@@ -75,7 +91,7 @@ def time_inference(
             observation, _ = environment.reset()
     environment.close()
     return InferenceTime(
-        path=f"JAX on {jax.default_backend()}",
+        path="deployed, numpy" if deployed else f"JAX on {jax.default_backend()}",
         actions=actions,
         mean=float(spent.mean()),
         median=float(np.median(spent)),

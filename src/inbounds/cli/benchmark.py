@@ -241,24 +241,26 @@ def execute(console: Console, cells: Sequence[Any], options: Options) -> dict[st
 def show_results(console: Console, results: Sequence[Any]) -> None:
     """Print the final table: mean and deviation over seeds, as the paper does."""
     from inbounds.benchmark.statistics import mean_and_deviation
+    from inbounds.report.tables import number
 
     if not results:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("cell", no_wrap=True)
-    for heading in ("seeds", "steps", "return", "valid action rate", "solver calls", "worst violation"):
-        table.add_column(heading, justify="right")
+    for heading in ("return", "valid rate", "solver calls", "seeds x steps"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         returns, rates = (mean_and_deviation(result.final[name]) for name in ("return", "valid_action_rate"))
         calls = result.final["solver_calls"]
         training = [sum(row) for row in zip(calls["acting"], *calls["updates"].values(), strict=True)]
         table.add_row(
             result.name,
-            str(len(result.seeds)),
-            f"{result.steps:,}",
-            f"{returns[0]:.4g} ± {returns[1]:.2g}",
-            f"{rates[0]:.3f} ± {rates[1]:.2g}",
+            number(*returns),
+            f"{rates[0]:.3f} ± {rates[1]:.3f}",
             f"{sum(training) / len(training):,.0f}" if training else "unknown",
-            f"{result.worst_violation:g}",
+            f"{len(result.seeds)} x {result.steps:,}",
         )
+    worst = max(result.worst_violation for result in results)
+    steps = sum(result.environment_steps for result in results)
+    table.caption = f"worst violation in {steps:,} environment steps: {worst:g}"
     console.print(table)

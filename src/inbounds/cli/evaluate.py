@@ -111,16 +111,8 @@ def final_table(opened: Any, final: Any) -> Table:
         f"preference {final.preference[0]:g} {final.preference[1]:g}",
         title_justify="left",
     )
-    for heading in (
-        "seed",
-        "return",
-        "sd of episodes",
-        "valid action rate",
-        "deterministic",
-        "projected here",
-        "in training",
-    ):
-        table.add_column(heading, justify="right")
+    for heading in ("seed", "return", "sd", "valid rate", "mean valid", "projected", "in training"):
+        table.add_column(heading, justify="right", no_wrap=True)
     calls = final.solver_calls
     training = calls.training_total()
     for index, seed in enumerate(final.seeds):
@@ -144,7 +136,10 @@ def final_table(opened: Any, final: Any) -> Table:
             f"{np.mean(calls.evaluation):,.0f}",
             f"{np.mean(training):,.0f}" if training else "unknown",
         )
-    table.caption = f"worst violation of an executed action, in float64: {max(final.worst_violation, 0.0):g}"
+    table.caption = (
+        f"sd: over episodes; mean valid: share of states whose raw deterministic action is feasible; projected: here, "
+        f"and in training. Worst violation of an executed action, in float64: {max(final.worst_violation, 0.0):g}"
+    )
     table.caption_justify = "left"
     return table
 

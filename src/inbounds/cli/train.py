@@ -95,7 +95,7 @@ def show_settings(console: Console, request: Request, task: Any, folder: Path) -
         table.add_row(name, value)
     console.print(table)
     console.print(
-        f"run folder: {folder}   a checkpoint holds at most {size(checkpoint_bytes(request, task))}",
+        f"run folder: {folder}   a checkpoint holds up to {size(checkpoint_bytes(request, task))}",
         soft_wrap=True,
     )
 
