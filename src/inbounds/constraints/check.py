@@ -57,7 +57,8 @@ class Report:
             )
 
     def __str__(self) -> str:
-        verdict = "no fault found" if self.is_sound else f"{len(self.faults)} {'fault' if len(self.faults) == 1 else 'faults'}"
+        count = len(self.faults)
+        verdict = "no fault found" if self.is_sound else "1 fault" if count == 1 else f"{count} faults"
         lines = [f"{self.constraint}: {verdict} in {len(self.findings)} checks"]
         return "\n".join(lines + [f"  {finding}" for finding in self.findings])
 

@@ -34,7 +34,9 @@ def bellman_target(
         gamma: discount factor.
     """
     pessimist = jnp.argmin(next_values @ preference)
-    return jax.lax.stop_gradient(reward + gamma * discount * (next_values[pessimist] - temperature * log_density))
+    return jax.lax.stop_gradient(
+        reward + gamma * discount * (next_values[pessimist] - temperature * log_density)
+    )
 
 
 def componentwise_critic_loss(values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:
@@ -51,7 +53,9 @@ def scalarised_critic_loss(values: jax.Array, target: jax.Array, preference: jax
     return jnp.dot(preference, values - target) ** 2
 
 
-def policy_loss(values: jax.Array, preference: jax.Array, log_density: jax.Array, temperature: jax.Array) -> jax.Array:
+def policy_loss(
+    values: jax.Array, preference: jax.Array, log_density: jax.Array, temperature: jax.Array
+) -> jax.Array:
     """Return alpha log pi(a|s; lambda) - min_j lambda^T Q_j(s, a; lambda), the paper's policy equation.
 
     Args:
@@ -75,7 +79,9 @@ def best_candidate(values: jax.Array, preference: jax.Array, is_filled: jax.Arra
     return jnp.max(jnp.where(is_filled, pessimistic, -jnp.inf))
 
 
-def temperature_loss(log_temperature: jax.Array, log_density: jax.Array, target_entropy: jax.Array) -> jax.Array:
+def temperature_loss(
+    log_temperature: jax.Array, log_density: jax.Array, target_entropy: jax.Array
+) -> jax.Array:
     """Return alpha (-log pi(a|s) - target), which moves the entropy to its target (SAC, arXiv:1812.05905, Eq. 18).
 
     The gradient reaches `log_temperature` only.
