@@ -25,11 +25,12 @@ class Accuracy(NamedTuple):
     steps: int
     regularisation: float
     least_product: float
+    softness_of_derivative: float
 
 
 # In float32 the normal matrix keeps about six digits; the dual regularisation stays just above what is lost.
-SINGLE = Accuracy(steps=18, regularisation=1e-6, least_product=1e-12)
-DOUBLE = Accuracy(steps=26, regularisation=1e-11, least_product=1e-19)
+SINGLE = Accuracy(steps=18, regularisation=1e-6, least_product=1e-12, softness_of_derivative=3e-4)
+DOUBLE = Accuracy(steps=26, regularisation=1e-11, least_product=1e-19, softness_of_derivative=1e-8)
 
 
 class Program(NamedTuple):
@@ -58,8 +59,8 @@ def nearest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, action
 
     Mehrotra's predictor and corrector solve the optimality conditions in a number of steps that hardly
     depends on the problem, so that it can be fixed: nothing branches on data, and all actions of a batch
-    share the same few kernels. Steps are taken without gradients; the last one, which only removes what is
-    left of the residuals, is differentiable, and its derivative is the derivative of the projection.
+    share the same few kernels. Steps are taken without gradients; the derivative of the projection is that of
+    one more step, which follows the active rows as they and the action change.
     """
     accuracy = SINGLE if action.dtype == xp.float32 else DOUBLE
     frozen_action, frozen_matrix = without_gradient(action), without_gradient(matrix)
@@ -97,7 +98,7 @@ def nearest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, action
         curvature * (action - origin) / scale,
         curvature,
     )
-    return clip(xp, origin + scale * _corrected(xp, live, iterate, accuracy), *bounds)
+    return clip(xp, found + scale * _derivative(xp, live, iterate, accuracy), *bounds)
 
 
 def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimension: int) -> Array:
@@ -229,11 +230,16 @@ def _step(xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy) -> It
     )
 
 
-def _corrected(xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy) -> Array:
-    """Return the point after a step that keeps the products of slacks and multipliers."""
+def _derivative(xp: Any, program: Program, iterate: Iterate, accuracy: Accuracy) -> Array:
+    """Return zero, with the derivative of the solution: that of a step which removes the residuals.
+
+    Here the normal matrix is softened until it and its rounding are off by the same small share.
+    """
     frozen = program._replace(matrix=without_gradient(program.matrix))
-    newton = _newton(xp, frozen, iterate, accuracy)
-    return iterate.point + newton(_residuals(xp, program, iterate), xp.zeros_like(iterate.slack)).point
+    softened = accuracy._replace(regularisation=accuracy.softness_of_derivative)
+    newton = _newton(xp, frozen, iterate, softened)
+    step = newton(_residuals(xp, program, iterate), xp.zeros_like(iterate.slack)).point
+    return step - without_gradient(step)
 
 
 def _residuals(xp: Any, program: Program, iterate: Iterate) -> tuple[Array, Array]:
