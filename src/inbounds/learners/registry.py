@@ -7,6 +7,7 @@ from typing import Any
 from inbounds.errors import UnknownNameError
 from inbounds.learners.appropt import ApprOpt
 from inbounds.learners.aram import Aram
+from inbounds.learners.artd3 import ArTd3
 from inbounds.learners.dpre import Dpre
 from inbounds.learners.flowpg import FlowPg
 from inbounds.learners.focops import Focops
@@ -27,6 +28,7 @@ def sosac(**values: Any) -> Aram:
 LEARNERS: dict[str, Any] = {
     "aram": Aram,
     "sosac": sosac,
+    "artd3": ArTd3,
     "dpre": Dpre,
     "spre": Spre,
     "nfwpo": Nfwpo,
