@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from inbounds.constraints import obs as obs
     from inbounds.constraints import previous_action as previous_action
     from inbounds.deploy.policy import load as load
+    from inbounds.deploy.safety_filter import SafetyFilter as SafetyFilter
     from inbounds.learners.aram import Aram as Aram
     from inbounds.tasks.guard import Guard as Guard
     from inbounds.tasks.registry import make as make
@@ -62,6 +63,7 @@ _PUBLIC = {
         "previous_action",
     ),
     "inbounds.deploy.policy": ("load",),
+    "inbounds.deploy.safety_filter": ("SafetyFilter",),
     "inbounds.learners.aram": ("Aram",),
     "inbounds.tasks.guard": ("Guard",),
     "inbounds.tasks.registry": ("make",),
@@ -84,6 +86,7 @@ __all__ = [
     "Polytope",
     "PowerBudget",
     "RateLimit",
+    "SafetyFilter",
     "Simplex",
     "SumBand",
     "Task",

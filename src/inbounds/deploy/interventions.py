@@ -1,0 +1,203 @@
+"""What a safety filter did and why: a bounded log of interventions, and counters for a metrics exporter."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.constraints import Constraint
+from inbounds.errors import ConfigurationError
+
+Kind = Literal["ray", "projection", "interior_point", "hold", "refused"]
+"""What was done instead of passing an action on."""
+Cause = Literal[
+    "infeasible action", "invalid action", "invalid observation", "stale observation", "empty set"
+]
+"""What made it necessary."""
+
+KINDS: tuple[Kind, ...] = ("ray", "projection", "interior_point", "hold", "refused")
+CAUSES: tuple[Cause, ...] = (
+    "infeasible action",
+    "invalid action",
+    "invalid observation",
+    "stale observation",
+    "empty set",
+)
+BUCKETS = (10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3)
+"""Upper ends of the histogram of seconds per call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """One call in which the filter did not pass the action on as it came."""
+
+    call: int
+    """Which call of the filter it was, counted from 1."""
+    time: float
+    """When, in seconds since 1970."""
+    kind: Kind
+    cause: Cause
+    observation: NDArray[np.float64] | None
+    """What the constraint was evaluated at: the last good observation where the given one was not."""
+    proposed: NDArray[np.floating] | None
+    executed: NDArray[np.floating] | None
+    """What was returned; None where the call was refused."""
+    previous_action: NDArray[np.float64] | None
+    excess: float
+    """The violation of the proposed action, in the units of the row that it breaks most; NaN if unknown."""
+    constraint: Constraint = field(repr=False)
+
+    @property
+    def reason(self) -> str:
+        """Say in words what was wrong; composed when it is read, so that acting does not wait for it."""
+        if self.cause != "infeasible action" or self.proposed is None:
+            return self.cause
+        return self.constraint.explain(
+            self.observation, self.proposed.astype(np.float64), previous_action=self.previous_action
+        )
+
+    @property
+    def moved(self) -> float:
+        """Return the Euclidean distance between the proposed and the executed action; NaN without both."""
+        if self.proposed is None or self.executed is None:
+            return math.nan
+        return float(np.linalg.norm(self.executed.astype(np.float64) - self.proposed.astype(np.float64)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data, for a log file or a bus."""
+        arrays = {
+            name: None if array is None else array.tolist()
+            for name, array in (
+                ("observation", self.observation),
+                ("proposed", self.proposed),
+                ("executed", self.executed),
+            )
+        }
+        numbers = {
+            name: value if math.isfinite(value) else None
+            for name, value in (("excess", self.excess), ("moved", self.moved))
+        }
+        facts = {"call": self.call, "time": self.time, "kind": self.kind, "cause": self.cause}
+        return {**facts, "reason": self.reason, **numbers, **arrays}
+
+
+class InterventionLog:
+    """Keeps the last interventions and counts everything; one thread may write while others read.
+
+    Readers hold the lock only while they copy, so a scrape delays an action by microseconds.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Keep the last `size` interventions; older ones stay in the counters alone."""
+        if size < 1:
+            raise ConfigurationError(f"log_size={size}, but at least one intervention must fit. Use 1000.")
+        self._lock = threading.Lock()
+        self._ring: deque[Intervention] = deque(maxlen=size)
+        self._kinds: dict[str, int] = dict.fromkeys(KINDS, 0)
+        self._causes: dict[str, int] = dict.fromkeys(CAUSES, 0)
+        self._times = [0] * (len(BUCKETS) + 1)
+        self._calls = self._passed = self._proposals = self._rejected = 0
+        self._worst_excess = -math.inf
+        self._seconds = self._slowest = 0.0
+
+    @property
+    def calls(self) -> int:
+        """How many calls were counted."""
+        return self._calls
+
+    def count(self, proposals: int, rejected: int, worst_excess: float, seconds: float) -> None:
+        """Count one finished call; `worst_excess` is the largest violation among its proposals."""
+        with self._lock:
+            self._calls += 1
+            self._proposals += proposals
+            self._rejected += rejected
+            self._worst_excess = max(self._worst_excess, worst_excess)
+            self._seconds += seconds
+            self._slowest = max(self._slowest, seconds)
+            self._times[bisect.bisect_left(BUCKETS, seconds)] += 1
+
+    def count_passed(self) -> None:
+        """Count an action that left as the policy gave it."""
+        with self._lock:
+            self._passed += 1
+
+    def add(self, intervention: Intervention) -> None:
+        """Keep and count an intervention."""
+        with self._lock:
+            self._ring.append(intervention)
+            self._kinds[intervention.kind] += 1
+            self._causes[intervention.cause] += 1
+
+    def entries(self) -> list[Intervention]:
+        """Return the interventions that are kept, oldest first."""
+        with self._lock:
+            return list(self._ring)
+
+    def metrics(self) -> dict[str, float]:
+        """Return all counters at one moment."""
+        with self._lock:
+            counted = {
+                "calls": self._calls,
+                "passed": self._passed,
+                "proposals": self._proposals,
+                "rejected_proposals": self._rejected,
+                "interventions": sum(self._kinds.values()),
+                **{f"interventions_{kind}": count for kind, count in self._kinds.items()},
+                **{f"causes_{cause.replace(' ', '_')}": count for cause, count in self._causes.items()},
+            }
+            times = {"seconds": self._seconds, "slowest_seconds": self._slowest}
+            return {**counted, **times, "worst_excess": self._worst_excess}
+
+    def prometheus(self, prefix: str, labels: Mapping[str, str]) -> str:
+        """Return the counters in the text format that Prometheus scrapes."""
+        with self._lock:
+            kinds, causes, times = dict(self._kinds), dict(self._causes), list(self._times)
+            plain = (
+                ("calls", "counter", "Calls of the filter.", self._calls),
+                ("passed", "counter", "Actions that left as the policy gave them.", self._passed),
+                ("proposals", "counter", "Actions that were judged.", self._proposals),
+                ("rejected_proposals", "counter", "Actions that were turned down.", self._rejected),
+                ("slowest_seconds", "gauge", "The longest call so far.", self._slowest),
+                ("worst_excess", "gauge", "The largest violation of a proposal.", self._worst_excess),
+            )
+            calls, seconds = self._calls, self._seconds
+        lines: list[str] = []
+        for name, kind, words, value in plain:
+            full = f"{prefix}_{name}_total" if kind == "counter" else f"{prefix}_{name}"
+            lines += [f"# HELP {full} {words}", f"# TYPE {full} {kind}"]
+            lines.append(f"{full}{_labels(labels)} {_number(value)}")
+        for name, label, counts in (("interventions", "kind", kinds), ("causes", "cause", causes)):
+            full = f"{prefix}_{name}_total"
+            lines += [f"# HELP {full} Interventions by {label}.", f"# TYPE {full} counter"]
+            lines += [f"{full}{_labels({**labels, label: key})} {count}" for key, count in counts.items()]
+        full, reached = f"{prefix}_seconds", 0
+        lines += [f"# HELP {full} Time of one call.", f"# TYPE {full} histogram"]
+        for end, count in zip((*BUCKETS, math.inf), times, strict=True):
+            reached += count
+            lines.append(f"{full}_bucket{_labels({**labels, 'le': _number(end)})} {reached}")
+        lines += [f"{full}_sum{_labels(labels)} {_number(seconds)}", f"{full}_count{_labels(labels)} {calls}"]
+        return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    escaped = (
+        (name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
+        for name, value in labels.items()
+    )
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)

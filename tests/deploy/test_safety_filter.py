@@ -1,0 +1,337 @@
+"""Whatever is proposed, what leaves the filter is feasible; what it did is counted, logged and explained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import inbounds as ib
+from inbounds.errors import ConfigurationError, InboundsError, InfeasibleActionError, InvalidInputError
+from tests.constraints.strategies import FAMILIES
+
+CUBE = ib.Box(-np.ones(3), np.ones(3))
+BALL = ib.Ball(radius_squared=0.25) & CUBE
+MOVING = ib.Ball(radius_squared=ib.obs[0]) & CUBE
+SETS: dict[str, tuple[ib.Constraint, int, int, float]] = {
+    **{name: (f.constraint, f.dimension, f.state_size, f.action_scale) for name, f in FAMILIES.items()},
+    "polytope": (ib.Polytope(np.array([[1.0, 2.0, -1.0], [-1.0, 0.5, 3.0]]), np.ones(2)) & CUBE, 3, 0, 1.0),
+    "ellipsoid": (ib.Ellipsoid(matrix=np.diag([1.0, 2.0, 3.0]), bound=0.5) & CUBE, 3, 0, 1.0),
+    "union": (ib.Box(-np.ones(3), -0.5 * np.ones(3)) | BALL, 3, 0, 1.0),
+    "oracle": (
+        ib.Oracle(
+            lambda observation, action: np.sum(action**2, axis=-1) <= 0.5,
+            within=CUBE,
+            is_batched=True,
+            samples=50,
+        ),
+        3,
+        0,
+        1.0,
+    ),
+}
+
+
+class Script:
+    """A policy that proposes what it was told to, in turn."""
+
+    def __init__(self, *actions: Any) -> None:
+        self.actions, self.asked = list(actions), 0
+
+    def act(self, observation: Any) -> Any:
+        self.asked += 1
+        return self.actions[(self.asked - 1) % len(self.actions)]
+
+
+OUT, INSIDE = np.array([2.0, 0.0, 0.0], np.float32), np.array([0.1, 0.2, 0.0], np.float32)
+
+
+# What leaves
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("correction", ["ray", "projection"])
+def test_every_corrected_action_is_feasible_with_no_tolerance(name: str, dtype: Any, correction: Any) -> None:
+    constraint, dimension, state_size, scale = SETS[name]
+    rng = np.random.default_rng(1)
+    safety = ib.SafetyFilter(constraint, correction=correction)
+    for spread in (0.1, 1.0, 1.0, 30.0, 1e6) if name != "oracle" else (1.0, 30.0):
+        state = rng.uniform(0.3, 0.9, size=state_size) if state_size else None
+        proposed = (rng.normal(size=dimension) * spread * scale).astype(dtype)
+        left = safety.correct(state, proposed)
+        assert left.dtype == dtype
+        assert constraint.violation(state, left.astype(np.float64)) <= 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_feasible_action_passes_bit_for_bit_even_on_the_boundary(dtype: Any) -> None:
+    safety = ib.SafetyFilter(BALL)
+    on_boundary = np.array([0.5, 0.0, 0.0], dtype)
+    assert np.array_equal(safety.correct(None, on_boundary), on_boundary)
+    assert safety.metrics()["passed"] == 1 and not safety.interventions()
+
+
+def test_the_ray_keeps_the_direction_and_the_projection_the_distance() -> None:
+    corner = ib.WeightedL1(weights=np.array([1.0, 3.0]), bound=1.0) & ib.Box(-np.ones(2), np.ones(2))
+    proposed = np.array([1.0, 1.0])
+    ray = ib.SafetyFilter(corner, correction="ray").correct(None, proposed)
+    near = ib.SafetyFilter(corner, correction="projection").correct(None, proposed)
+    assert ray == pytest.approx([0.25, 0.25], abs=1e-4)
+    assert np.linalg.norm(near - proposed) < np.linalg.norm(ray - proposed) - 0.05
+
+
+def test_the_caller_may_write_into_what_it_gave_and_got() -> None:
+    limit = ib.RateLimit(0.5, previous=ib.previous_action)
+    safety = ib.SafetyFilter(limit, previous_action=np.zeros(2))
+    given = np.array([0.3, 0.3])
+    got = safety.correct(None, given)
+    given[:], got[:] = 9.0, 9.0
+    assert safety.correct(None, np.ones(2)) == pytest.approx([0.8, 0.8], abs=1e-3)
+
+
+def test_dtype_decides_what_leaves_and_is_what_is_judged() -> None:
+    safety = ib.SafetyFilter(BALL, dtype=np.float32)
+    left = safety.correct(None, np.array([1 / 3, 1 / 3, 0.0]))
+    assert left.dtype == np.float32 and BALL.violation(None, left.astype(np.float64)) <= 0.0
+
+
+def test_an_empty_set_is_refused_by_name_and_nothing_leaves() -> None:
+    safety = ib.SafetyFilter(ib.Ball(radius_squared=ib.obs[0]) & ib.Box(np.ones(2), 2 * np.ones(2)))
+    with pytest.raises(InfeasibleActionError, match="Conflicting rows"):
+        safety.correct(np.array([0.1]), np.array([1.5, 1.5]))
+    (entry,) = safety.interventions()
+    assert (entry.kind, entry.cause, entry.executed) == ("refused", "empty set", None)
+
+
+# Proposals
+
+
+def test_the_first_feasible_proposal_is_the_one_taken() -> None:
+    policy = Script(OUT, OUT * 2, INSIDE, OUT)
+    safety = ib.SafetyFilter(BALL, policy)
+    assert np.array_equal(safety.act(np.zeros(1)), INSIDE)
+    metrics = safety.metrics()
+    assert (policy.asked, metrics["proposals"], metrics["rejected_proposals"]) == (3, 3, 2)
+    assert metrics["interventions"] == 0 and metrics["worst_excess"] == pytest.approx(15.75)
+
+
+def test_after_the_cap_the_last_proposal_is_moved_inside() -> None:
+    policy = Script(OUT, OUT * 2, OUT * 3, INSIDE)
+    safety = ib.SafetyFilter(BALL, policy, proposals=3)
+    assert BALL.violation(None, safety.act(np.zeros(1)).astype(np.float64)) <= 0.0
+    (entry,) = safety.interventions()
+    assert policy.asked == 3 and entry.kind == "ray" and np.array_equal(entry.proposed, OUT * 3)
+
+
+def test_a_policy_that_repeats_itself_is_asked_twice() -> None:
+    policy = Script(OUT)
+    ib.SafetyFilter(BALL, policy, proposals=50).act(np.zeros(1))
+    assert policy.asked == 2
+
+
+def test_no_proposal_is_asked_for_after_the_time_limit() -> None:
+    policy = Script(OUT, OUT * 2, OUT * 3, INSIDE)
+    ib.SafetyFilter(BALL, policy, time_limit=1e-9).act(np.zeros(1))
+    assert policy.asked == 1
+
+
+def test_policies_of_other_libraries_and_functions_are_asked_their_own_way() -> None:
+    class Model:
+        def predict(self, observation: Any, deterministic: bool = True) -> tuple[Any, None]:
+            return INSIDE if not deterministic else OUT, None
+
+    for policy in (Model(), lambda observation: INSIDE):
+        assert np.array_equal(ib.SafetyFilter(BALL, policy).act(np.zeros(1)), INSIDE)
+
+
+def test_a_policy_that_takes_the_previous_action_gets_what_was_executed() -> None:
+    class Careful:
+        def act(self, observation: Any, previous_action: Any = None) -> Any:
+            return previous_action + 1.0
+
+    limit = ib.RateLimit(0.25, previous=ib.previous_action)
+    safety = ib.SafetyFilter(limit, Careful(), previous_action=np.zeros(2))
+    steps = [safety.act(np.zeros(1)) for _ in range(3)]
+    assert np.diff([np.zeros(2), *steps], axis=0) == pytest.approx(0.25, abs=1e-4)
+    measured = safety.act(np.zeros(1), previous_action=np.array([5.0, 5.0]))
+    assert measured == pytest.approx([5.25, 5.25], abs=1e-4)
+
+
+# Observations and actions that cannot be trusted
+
+
+def test_what_is_not_finite_is_refused_by_default_with_the_remedy() -> None:
+    safety = ib.SafetyFilter(MOVING)
+    with pytest.raises(InvalidInputError, match="on_invalid_observation='hold'"):
+        safety.correct(np.array([np.nan]), INSIDE)
+    with pytest.raises(InvalidInputError, match="on_invalid_action='hold'"):
+        safety.correct(np.array([0.5]), np.array([np.inf, 0.0, 0.0]))
+    assert safety.metrics()["interventions_refused"] == 2
+
+
+def test_hold_repeats_the_last_action_and_the_interior_point_is_that_of_the_last_good_observation() -> None:
+    broken = np.array([np.nan])
+    holding = ib.SafetyFilter(MOVING, on_invalid_observation="hold")
+    first = holding.correct(np.array([0.5]), INSIDE)
+    assert np.array_equal(holding.correct(broken, OUT), first)
+    central = ib.SafetyFilter(MOVING, on_invalid_observation="interior_point")
+    central.correct(np.array([0.5]), INSIDE)
+    left = central.correct(broken, OUT)
+    assert left == pytest.approx(0.0) and left.dtype == np.float32
+    assert [entry.kind for entry in (*holding.interventions(), *central.interventions())] == [
+        "hold",
+        "interior_point",
+    ]
+
+
+def test_a_held_action_that_has_left_its_moving_set_is_moved_inside() -> None:
+    band = ib.Box(ib.previous_action + 0.1, ib.previous_action + 0.2) & ib.Box(-np.ones(2), np.ones(2))
+    safety = ib.SafetyFilter(band, on_invalid_observation="hold", previous_action=np.zeros(2))
+    first = safety.correct(np.zeros(1), np.full(2, 0.15))
+    second = safety.correct(np.array([np.nan]), np.zeros(2))
+    assert band.violation(None, second, previous_action=first) <= 0.0
+
+
+@pytest.mark.parametrize("fallback", ["hold", "interior_point"])
+def test_without_anything_to_fall_back_on_the_call_is_refused(fallback: Any) -> None:
+    safety = ib.SafetyFilter(MOVING, on_invalid_observation=fallback)
+    with pytest.raises(InvalidInputError, match="no earlier one"):
+        safety.correct(np.array([np.nan]), INSIDE)
+
+
+def test_a_constant_set_needs_no_earlier_observation() -> None:
+    safety = ib.SafetyFilter(BALL, on_invalid_observation="interior_point")
+    assert safety.correct(np.array([np.nan]), OUT) == pytest.approx(0.0)
+
+
+def test_an_old_observation_is_stale_by_the_filters_clock() -> None:
+    now = [10.0]
+    safety = ib.SafetyFilter(
+        BALL, stale_after=0.1, on_stale_observation="interior_point", clock=lambda: now[0]
+    )
+    assert np.array_equal(safety.correct(np.zeros(1), INSIDE, stamp=9.95), INSIDE)
+    for stamp in (9.8, float("nan")):
+        assert safety.correct(np.zeros(1), INSIDE, stamp=stamp) == pytest.approx(0.0)
+    with pytest.raises(InvalidInputError, match="Pass stamp="):
+        safety.correct(np.zeros(1), INSIDE)
+
+
+def test_a_diverged_policy_is_held() -> None:
+    policy = Script(INSIDE, np.full(3, np.nan, np.float32))
+    safety = ib.SafetyFilter(BALL, policy, proposals=1, on_invalid_action="hold")
+    assert np.array_equal(safety.act(np.zeros(1)), safety.act(np.zeros(1)))
+    assert safety.metrics()["causes_invalid_action"] == 1
+
+
+# What is kept
+
+
+def test_the_log_is_bounded_and_says_which_row_was_broken() -> None:
+    safety = ib.SafetyFilter(BALL, log_size=3)
+    for factor in range(1, 8):
+        safety.correct(None, OUT * factor)
+    kept = safety.interventions()
+    assert [entry.call for entry in kept] == [5, 6, 7] and safety.metrics()["interventions"] == 7
+    assert "exceeded by 195.75" in kept[-1].reason and kept[-1].moved == pytest.approx(13.5, abs=1e-4)
+    plain = kept[-1].as_json()
+    assert plain["kind"] == "ray" and plain["proposed"] == [14.0, 0.0, 0.0]
+
+
+def test_prometheus_reads_every_counter_with_its_type_and_labels() -> None:
+    safety = ib.SafetyFilter(BALL)
+    safety.correct(None, OUT)
+    safety.correct(None, INSIDE)
+    lines = safety.prometheus(robot='arm "1"').splitlines()
+    assert "# TYPE inbounds_filter_calls_total counter" in lines
+    assert 'inbounds_filter_calls_total{robot="arm \\"1\\""} 2' in lines
+    assert 'inbounds_filter_interventions_total{robot="arm \\"1\\"",kind="ray"} 1' in lines
+    assert 'inbounds_filter_seconds_bucket{robot="arm \\"1\\"",le="+Inf"} 2' in lines
+    samples = [line for line in lines if not line.startswith("#")]
+    assert all(
+        float(line.rsplit(" ", 1)[1].replace("Inf", "inf")) >= 0 or "excess" in line for line in samples
+    )
+
+
+def test_threads_lose_no_count_and_get_only_feasible_actions() -> None:
+    delta = 0.125
+    safety = ib.SafetyFilter(
+        ib.RateLimit(delta, previous=ib.previous_action) & CUBE, previous_action=np.zeros(3)
+    )
+    left: list[np.ndarray[Any, Any]] = []
+    seen: list[float] = []
+    stop = threading.Event()
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(150):
+            left.append(safety.correct(None, rng.uniform(-2.0, 2.0, size=3)))
+
+    def scrape() -> None:
+        while not stop.is_set():
+            metrics = safety.metrics()
+            seen.append(metrics["calls"])
+            safety.prometheus()
+            safety.interventions()
+
+    reader = threading.Thread(target=scrape)
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    reader.start()
+    [worker.start() for worker in workers]
+    [worker.join() for worker in workers]
+    stop.set()
+    reader.join()
+    metrics = safety.metrics()
+    assert metrics["calls"] == len(left) == 600 == metrics["passed"] + metrics["interventions"]
+    assert seen == sorted(seen) and len(seen) > 1
+    # Whatever the order was, it was one order: consecutive actions of the log differ by at most delta.
+    for entry in safety.interventions():
+        assert np.abs(entry.executed - entry.previous_action).max() <= delta
+        assert np.abs(entry.executed).max() <= 1.0
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"proposals": 0},
+        {"correction": "clip"},
+        {"on_invalid_observation": "ignore"},
+        {"stale_after": 0.0},
+        {"time_limit": float("nan")},
+        {"dtype": np.int32},
+        {"log_size": 0},
+        {"policy": 3},
+    ],
+)
+def test_choices_that_cannot_work_are_refused(choice: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        ib.SafetyFilter(BALL, **choice)
+
+
+@pytest.mark.parametrize("action", [np.zeros((2, 3)), 1.0, "left", [[1.0], [2.0, 3.0]], np.zeros(4)])
+def test_what_is_no_single_action_is_refused(action: Any) -> None:
+    with pytest.raises(InboundsError):
+        ib.SafetyFilter(BALL).correct(None, action)
+
+
+def test_acting_needs_a_policy_and_a_filter_a_constraint() -> None:
+    with pytest.raises(ConfigurationError, match="has no policy"):
+        ib.SafetyFilter(BALL).act(np.zeros(1))
+    with pytest.raises(ConfigurationError, match="needs a constraint"):
+        ib.SafetyFilter("ball")  # type: ignore[arg-type]
+
+
+def test_the_filter_needs_no_jax() -> None:
+    code = (
+        "import sys; sys.modules['jax'] = None; import numpy as np, inbounds as ib\n"
+        "f = ib.SafetyFilter(ib.Ball(radius_squared=1.0), lambda o: np.ones(3))\n"
+        "f.act(np.zeros(2)); f.prometheus()"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
