@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from inbounds.tasks.registry import make as make
     from inbounds.tasks.spaces import ConstrainedBox as ConstrainedBox
     from inbounds.tasks.task import Task as Task
+    from inbounds.tasks.wrappers import AcceptReject as AcceptReject
+    from inbounds.tasks.wrappers import AugmentedMDP as AugmentedMDP
+    from inbounds.tasks.wrappers import ProjectAction as ProjectAction
     from inbounds.training.api import train as train
 
 __version__ = "0.1.0"
@@ -69,12 +72,15 @@ _PUBLIC = {
     "inbounds.tasks.registry": ("make",),
     "inbounds.tasks.spaces": ("ConstrainedBox",),
     "inbounds.tasks.task": ("Task",),
+    "inbounds.tasks.wrappers": ("AcceptReject", "AugmentedMDP", "ProjectAction"),
     "inbounds.training.api": ("train",),
 }
 _HOME = {name: home for home, names in _PUBLIC.items() for name in names}
 
 __all__ = [
+    "AcceptReject",
     "Aram",
+    "AugmentedMDP",
     "Ball",
     "Box",
     "ConstrainedBox",
@@ -85,6 +91,7 @@ __all__ = [
     "Oracle",
     "Polytope",
     "PowerBudget",
+    "ProjectAction",
     "RateLimit",
     "SafetyFilter",
     "Simplex",

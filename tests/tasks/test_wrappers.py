@@ -1,0 +1,216 @@
+"""An agent of any library may send what it likes: only feasible actions arrive, and `info` says what happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import inbounds as ib
+from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.tasks.wrappers import AcceptReject, AugmentedMDP, ProjectAction
+
+WRAPPERS = (ProjectAction, AugmentedMDP, AcceptReject)
+BALL = ib.Ball(radius_squared=ib.obs[0]) & ib.Box(-np.ones(2), np.ones(2))
+OUT, INSIDE = np.array([0.9, 0.9], np.float32), np.array([0.2, 0.1], np.float32)
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Stands at (room, position); the room for actions alternates, the reward is the first entry."""
+
+    def __init__(
+        self, observation_space: gymnasium.Space[Any] | None = None, publishes: bool = False
+    ) -> None:
+        self.observation_space = observation_space or gymnasium.spaces.Box(-10.0, 10.0, (2,))
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+        self.executed: list[Any] = []
+        if publishes:
+            self.action_constraint = BALL
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.executed = []
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        self.executed.append(np.array(action))
+        return self._observation(), float(action[0]), False, len(self.executed) >= 50, {"inner": 1}
+
+    def _observation(self) -> Any:
+        room = 0.5 if len(self.executed) % 2 == 0 else 0.1
+        seen = np.array([room, float(len(self.executed))], np.float32)
+        if isinstance(self.observation_space, gymnasium.spaces.Dict):
+            return {"a room": seen[:1], "position": seen[1:]}
+        return seen
+
+
+def is_feasible(observation: Any, action: Any) -> bool:
+    return bool(BALL.violation(observation, np.asarray(action, np.float64)) <= 0.0)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_only_feasible_actions_arrive_whatever_is_sent(wrapper: Any) -> None:
+    inner = Walk()
+    env = wrapper(inner, BALL)
+    observation, _ = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(120):
+        count = len(inner.executed)
+        following, _, _, truncated, info = env.step(rng.uniform(-1.0, 1.0, size=2))
+        if len(inner.executed) > count:
+            assert is_feasible(observation, inner.executed[-1])
+            assert inner.executed[-1].dtype == np.float32
+            assert np.array_equal(info["executed_action"], inner.executed[-1])
+        observation = following
+        if truncated:
+            observation, _ = env.reset()
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_feasible_action_is_executed_as_it_is(wrapper: Any) -> None:
+    env = wrapper(Walk(), BALL)
+    env.reset(seed=0)
+    *_, info = env.step(INSIDE)
+    assert info["action_outcome"] == "accepted" and info["action_excess"] <= 0 and info["inner"] == 1
+    assert np.array_equal(info["raw_action"], info["executed_action"])
+
+
+def test_the_projected_environment_executes_the_nearest_action_and_counts_it() -> None:
+    env = ProjectAction(Walk(), BALL)
+    observation, _ = env.reset(seed=0)
+    *_, info = env.step(OUT)
+    assert info["action_outcome"] == "projected" and env.projections == 1
+    assert info["action_excess"] == pytest.approx(1.12)
+    assert info["executed_action"] == pytest.approx(BALL.project(observation, OUT))
+    assert np.array_equal(info["raw_action"], OUT)
+
+
+def test_a_rejected_action_is_a_self_loop_that_costs_the_weighted_penalty() -> None:
+    inner = Walk()
+    env = AugmentedMDP(inner, BALL, penalty=0.4, preference=(0.75, 0.25))
+    first, _ = env.reset(seed=0)
+    observation, reward, terminated, truncated, info = env.step(OUT)
+    assert np.array_equal(observation, first) and not inner.executed
+    assert reward == pytest.approx(-0.25 * 0.4) and not terminated and not truncated
+    assert info["action_outcome"] == "rejected" and "executed_action" not in info
+    _, reward, *_, info = env.step(INSIDE)
+    assert reward == pytest.approx(0.75 * 0.2) and info["reward"] == pytest.approx(0.2)
+
+
+def test_after_too_many_rejections_in_a_row_the_next_action_is_projected_and_still_pays() -> None:
+    inner = Walk()
+    env = AugmentedMDP(inner, BALL, rejections=3)
+    env.reset(seed=0)
+    outcomes = [env.step(OUT)[4]["action_outcome"] for _ in range(8)]
+    assert outcomes == (["rejected"] * 3 + ["projected"]) * 2 and len(inner.executed) == 2
+    [env.step(OUT) for _ in range(3)]
+    _, reward, *_, info = env.step(OUT)
+    assert reward == pytest.approx(0.9 * info["executed_action"][0] - 0.1 * 0.2)
+
+
+def test_a_feasible_action_starts_the_count_of_rejections_anew() -> None:
+    env = AugmentedMDP(Walk(), BALL, rejections=2)
+    env.reset(seed=0)
+    outcomes = [env.step(action)[4]["action_outcome"] for action in (OUT, OUT, INSIDE, OUT, OUT, OUT)]
+    assert outcomes == ["rejected", "rejected", "accepted", "rejected", "rejected", "projected"]
+
+
+def test_the_policy_is_asked_until_a_proposal_is_feasible() -> None:
+    asked: list[Any] = []
+
+    def policy(observation: Any) -> Any:
+        asked.append(observation)
+        return INSIDE if len(asked) == 3 else OUT
+
+    env = AcceptReject(Walk(), BALL)
+    env.policy = policy
+    first, _ = env.reset(seed=0)
+    *_, info = env.step(OUT)
+    assert info["action_outcome"] == "resampled" and info["action_proposals"] == 4
+    assert np.array_equal(info["executed_action"], INSIDE) and np.array_equal(info["raw_action"], OUT)
+    assert all(np.array_equal(seen, first) for seen in asked)
+
+
+def test_after_the_last_proposal_the_action_is_projected() -> None:
+    env = AcceptReject(Walk(), BALL, lambda observation: OUT, proposals=5)
+    env.reset(seed=0)
+    *_, info = env.step(OUT)
+    assert info["action_outcome"] == "projected" and info["action_proposals"] == 5
+
+
+def test_the_set_may_be_published_by_the_environment_and_replaced_by_info() -> None:
+    inner = Walk(publishes=True)
+    env = ProjectAction(inner)
+    observation, _ = env.reset(seed=0)
+    *_, info = env.step(OUT)
+    assert is_feasible(observation, info["executed_action"])
+    inner.action_constraint = ib.Box(-0.01 * np.ones(2), 0.01 * np.ones(2))
+    env.step(INSIDE)
+    *_, info = env.step(OUT)
+    assert np.abs(info["executed_action"]).max() <= 0.01
+
+
+def test_a_set_in_info_holds_for_the_next_action() -> None:
+    class Announcing(Walk):
+        def step(self, action: Any) -> Any:
+            *head, info = super().step(action)
+            return (*head, {**info, "constraint": ib.Box(np.zeros(2), 0.25 * np.ones(2))})
+
+    env = ProjectAction(Announcing(), BALL)
+    env.reset(seed=0)
+    env.step(INSIDE)
+    *_, info = env.step(OUT)
+    assert info["executed_action"] == pytest.approx([0.25, 0.25])
+
+
+def test_observations_that_are_dictionaries_are_flattened_for_the_constraint_alone() -> None:
+    box = gymnasium.spaces.Box(-10.0, 60.0, (1,))
+    env = ProjectAction(Walk(gymnasium.spaces.Dict({"a room": box, "position": box})), BALL)
+    observation, _ = env.reset(seed=0)
+    following, *_, info = env.step(OUT)
+    assert is_feasible(np.concatenate(list(observation.values())), info["executed_action"])
+    assert set(following) == {"a room", "position"}
+
+
+def test_limits_on_the_change_of_actions_follow_what_was_executed() -> None:
+    limit = ib.RateLimit(0.1, previous=ib.previous_action) & ib.Box(-np.ones(2), np.ones(2))
+    env = ProjectAction(Walk(), limit, first_previous_action=np.array([0.5, 0.5]))
+    env.reset(seed=0)
+    executed = [env.step(np.ones(2))[4]["executed_action"][0] for _ in range(3)]
+    assert executed == pytest.approx([0.6, 0.7, 0.8], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Reacher", "Ant"])
+def test_the_guarded_environments_of_this_library_never_refuse_a_wrapped_agent(name: str) -> None:
+    for wrapper in WRAPPERS:
+        env = wrapper(gymnasium.make(f"inbounds/{name}-v0"))
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        outcomes = {env.step(env.action_space.sample())[4]["action_outcome"] for _ in range(10)}
+        assert outcomes - {"accepted"}
+        env.close()
+
+
+def test_the_agents_space_is_the_plain_box() -> None:
+    env = ProjectAction(gymnasium.make("inbounds/Reacher-v0"))
+    assert type(env.action_space) is gymnasium.spaces.Box
+    env.close()
+
+
+def test_what_cannot_work_is_refused_with_the_remedy() -> None:
+    env = ProjectAction(Walk(), BALL)
+    with pytest.raises(InvalidInputError, match="step came before reset"):
+        env.step(OUT)
+    env.reset(seed=0)
+    with pytest.raises(InvalidInputError):
+        env.step(np.array([np.nan, 0.0]))
+    with pytest.raises(ConfigurationError, match="publishes no constraint"):
+        ProjectAction(Walk())
+    with pytest.raises(ConfigurationError, match="Box with one axis"):
+        ProjectAction(gymnasium.make("CartPole-v1"), BALL)
+    with pytest.raises(ConfigurationError, match="penalty must be positive"):
+        AugmentedMDP(Walk(), BALL, penalty=0.0)
+    with pytest.raises(ConfigurationError, match="proposals=0"):
+        AcceptReject(Walk(), BALL, proposals=0)
