@@ -118,3 +118,10 @@ def test_a_tolerance_that_was_given_is_kept() -> None:
         Simplex(total=0.0)
     with pytest.raises(EmptySetError, match=r"a\[0\] <= 0.25"):
         Simplex(total=1.0, high=[0.25, 0.25, 0.25])
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2, 3)])
+def test_caps_that_add_up_to_the_total_are_where_the_projection_ends(lead: tuple[int, ...]) -> None:
+    action = np.broadcast_to(np.array([-0.49, -0.04, 1.01, 1.13, -0.37]), (*lead, 5))
+    projected = Simplex(total=1.0, high=0.5).project(None, action)
+    assert np.allclose(projected, np.broadcast_to([0.0, 0.0, 0.5, 0.5, 0.0], action.shape), atol=1e-9)

@@ -225,9 +225,12 @@ def shift_to_band(xp: Any, action: Array, bounds: Bounds, lower: Array, upper: A
     target = xp.where(is_low, -lower, upper)
     start, heading = sign[..., None] * clipped, sign[..., None] * action
     floor = xp.where(is_low[..., None], -high, low)
+    excess = sign * sums - target
     # No entry falls by more than the whole excess, so that a missing limit can be replaced by this one.
-    end = xp.maximum(floor, start - 2.0 * xp.maximum(sign * sums - target, 0.0)[..., None])
+    end = xp.maximum(floor, start - 2.0 * xp.maximum(excess, 0.0)[..., None])
     fall = crossing(xp, Ramps(heading, xp.ones_like(heading), start, end), target)
+    # Limits that meet the total by themselves leave nothing to shift, and no moment at which it would be met.
+    fall = xp.where(excess > 0, fall, 0.0)
     shifted = clip(xp, action - (sign * fall)[..., None], low, high)
     if shifted.dtype == xp.float64:
         return shifted
