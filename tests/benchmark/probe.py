@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box
 from inbounds.learners.learner import Spec
-from inbounds.tasks.task import Task
+from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import Step
 
 HORIZON = 8
@@ -51,7 +51,7 @@ class CountingEnvironments:
 
 def probe_task(share: float) -> Task:
     """Return a task in which the share `share` of the box [-1, 1] is feasible."""
-    return Task(
+    return AssembledTask(
         name="probe",
         constraint=Box(np.array([-1.0]), np.array([2 * share - 1])),
         observation_size=1,

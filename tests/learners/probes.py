@@ -29,7 +29,7 @@ from inbounds.constraints.constraint import Constraint
 from inbounds.learners.learner import Learner, Metrics, Spec
 from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
-from inbounds.tasks.task import Task
+from inbounds.tasks.task import AssembledTask, Task
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.program import Counters, Programs, seed_keys
 
@@ -94,7 +94,7 @@ def probe_task(name: str, environment: ProbeEnvironment, constraint: Constraint)
     low = np.full(environment.action_size, -1.0, np.float32)
     high = np.full(environment.action_size, 1.0, np.float32)
     joint = constraint & Box(low, high)
-    return Task(
+    return AssembledTask(
         name=name,
         constraint=joint,
         observation_size=environment.observation_size,

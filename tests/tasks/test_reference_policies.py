@@ -14,7 +14,7 @@ from inbounds.constraints import Ball, Box
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.tasks import best_constant_action, make, names, reference_names, reference_policy
 from inbounds.tasks.compiled import CompiledStep
-from inbounds.tasks.task import Task
+from inbounds.tasks.task import AssembledTask, Task
 
 FREE = tuple((name, policy) for name in names() for policy in ("uniform", "interior"))
 BIKES = (("bss3z", "never-moving"), ("bss5z", "never-moving"))
@@ -96,7 +96,7 @@ class Bowl:
 def bowl(radius_squared: float) -> Task:
     low, high = np.full(2, -1.0, np.float32), np.full(2, 1.0, np.float32)
     constraint = Ball(radius_squared=radius_squared) & Box(low.astype(np.float64), high.astype(np.float64))
-    return Task("bowl", constraint, 1, low, high, 20, 1.0, 0.0, "a test", "none", None, Bowl, _no_environment)
+    return AssembledTask("bowl", constraint, 1, low, high, 20, 1.0, 0.0, "a test", "none", None, Bowl, _no_environment)
 
 
 def _no_environment(**options: Any) -> Any:

@@ -26,7 +26,8 @@ class Reference:
     """The affine reading `scale * source[indices] + offset` of an observation or of the previous action.
 
     `indices` is None for all entries, an integer for one number, a `Span` or a tuple of integers for a
-    vector; `shape` reshapes the vector row by row, so that a matrix can be read as well.
+    vector; `shape` reshapes the vector row by row, so that a matrix can be read as well. With a `part`,
+    `indices` count within that named part of the observation; `at_part` says where the part lies.
     """
 
     source: str
@@ -34,6 +35,7 @@ class Reference:
     scale: float = 1.0
     offset: float = 0.0
     shape: tuple[int, ...] | None = None
+    part: str | None = None
 
     # numpy must hand `array * reference` over to us instead of making an array of objects.
     __array_ufunc__ = None
@@ -65,6 +67,28 @@ class Reference:
         """Read the entries as an array of this shape, row by row."""
         return dataclasses.replace(self, shape=tuple(int(side) for side in shape))
 
+    def at_part(self, start: int, size: int) -> Reference:
+        """Return the same reading by plain indices, for a named part of `size` entries that begins at `start`."""
+        positions = range(size)
+        if self.indices is None:
+            indices: int | tuple[int, ...] | Span = Span(start, start + size, None)
+        elif isinstance(self.indices, Span):
+            taken = positions[slice(*self.indices)]
+            if not taken:
+                raise ConstraintError(f"{self} names no entries: the part has {size}. Name others.")
+            indices = (
+                Span(start + taken[0], start + taken[-1] + 1, None)
+                if taken.step == 1
+                else tuple(start + position for position in taken)
+            )
+        else:
+            chosen = np.atleast_1d(self.indices).tolist()
+            if any(not -size <= index < size for index in chosen):
+                raise ConstraintError(f"{self} names entries beyond the part's {size}. Name others.")
+            absolute = tuple(start + positions[index] for index in chosen)
+            indices = absolute[0] if isinstance(self.indices, int) else absolute
+        return dataclasses.replace(self, indices=indices, part=None)
+
     def read(self, values: Array | None) -> Array:
         """Take the entries out of an observation (leading axes are kept) and apply scale and offset."""
         taken = self.read_unscaled(values)
@@ -74,12 +98,17 @@ class Reference:
 
     def read_unscaled(self, values: Array | None) -> Array:
         """Take the entries out of an observation, as they are."""
+        if self.part is not None:
+            raise InvalidInputError(
+                f"the constraint reads {self} by a name, which only a Task knows. Ask task.constraint, or name "
+                f"the entries by their numbers."
+            )
         if values is None:
             raise InvalidInputError(
                 f"the constraint reads {self}, but no {self._source_name()} was given. Pass it along."
             )
         size = values.shape[-1]
-        if size < self._least_size:
+        if size < self.least_size:
             raise InvalidInputError(
                 f"the constraint reads {self}, but the {self._source_name()} has only {size} entries. "
                 f"Check the indices of the constraint, or the {self._source_name()} that was passed."
@@ -104,8 +133,8 @@ class Reference:
         )
 
     @functools.cached_property
-    def _least_size(self) -> int:
-        """How many entries the source must have."""
+    def least_size(self) -> int:
+        """How many entries the source must have, before a named part is resolved."""
         if self.indices is None:
             return 1
         if isinstance(self.indices, Span):
@@ -126,6 +155,10 @@ class Reference:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain data that `reference_from_json` turns back into this reference."""
+        if self.part is not None:
+            raise ConstraintError(
+                f"{self} is a name, which means nothing outside its Task. Write task.constraint to the file."
+            )
         indices: Any = self.indices
         if isinstance(indices, Span):
             indices = indices._asdict()
@@ -140,6 +173,8 @@ class Reference:
 
     def __str__(self) -> str:
         text = "obs" if self.source == "observation" else self.source
+        if self.part is not None:
+            text += f"[{self.part!r}]"
         indices = self.indices
         if isinstance(indices, Span):
             parts = ["" if part is None else str(part) for part in indices]
@@ -204,10 +239,18 @@ def _integer(value: object) -> int:
 
 
 class ObservationEntries:
-    """`obs[11:17]`, `obs[3]` and `obs[[1, 4]]` name entries of the observation."""
+    """`obs[11:17]`, `obs[3]` and `obs[[1, 4]]` name entries of the observation.
 
-    def __getitem__(self, selection: int | slice | list[int] | tuple[int, ...]) -> Reference:
+    `obs["power"]` and `obs["power", 2:5]` name a part of an observation that is a dictionary, and entries of
+    that part; the Task that gets the constraint knows where they lie.
+    """
+
+    def __getitem__(self, selection: Any) -> Reference:
         """Name the selected entries."""
+        if isinstance(selection, str) and selection:
+            return Reference("observation", None, part=selection)
+        if isinstance(selection, tuple) and len(selection) == 2 and isinstance(selection[0], str):
+            return dataclasses.replace(self[selection[1]], part=selection[0])
         if isinstance(selection, slice):
             parts = (selection.start, selection.stop, selection.step)
             if all(part is None or isinstance(part, int) for part in parts) and selection.step != 0:
@@ -218,7 +261,8 @@ class ObservationEntries:
         elif isinstance(selection, int | np.integer) and not isinstance(selection, bool):
             return Reference("observation", int(selection))
         raise ConstraintError(
-            f"obs[{selection!r}] names no entries. Use an integer, a slice or a list of integers: obs[11:17]."
+            f"obs[{selection!r}] names no entries. Use an integer, a slice or a list of integers: obs[11:17]; "
+            f"or the name of a part: obs['power']."
         )
 
 

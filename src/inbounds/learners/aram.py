@@ -16,7 +16,7 @@ from inbounds.learners.aram_update import AramState, Trained, UpdateNoise, total
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
 from inbounds.learners.value_scale import moved_to_moments, rescaled_critic, unit_scale, with_moments
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.networks import apply_network, init_network
+from inbounds.policies.networks import apply_network, export_network, init_network
 from inbounds.policies.proposal import (
     gaussian_acceptance_of_student_noise,
     proposal_from_output,
@@ -168,11 +168,12 @@ class Aram:
         actor_key, *critic_keys = jax.random.split(key, 3)
         inputs = spec.observation_size + self.conditions
         outputs = 1 if self.preference is not None else 2
-        twins = [init_network(twin, (inputs + spec.box.size, *self.hidden, outputs)) for twin in critic_keys]
+        sizes = (inputs + spec.box.size, *self.hidden, outputs)
+        twins = [init_network(twin, sizes, spec.inputs) for twin in critic_keys]
         critic = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
         start = self.temperature if self.temperature is not None else self.initial_temperature
         trained = Trained(
-            init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size)),
+            init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs),
             critic,
             jnp.asarray(math.log(start), jnp.float32),
         )
@@ -253,7 +254,7 @@ class Aram:
 
     def export(self, state: AramState) -> dict[str, Any]:
         """Return the actor: acceptance and projection need nothing else that was learnt."""
-        return {"actor": state.trained.actor}
+        return export_network("actor", state.trained.actor)
 
     def deterministic(
         self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array

@@ -5,14 +5,20 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.networks import InputScale, Network, apply_network, init_network
 
 
 def init_critics(
-    key: jax.Array, count: int, inputs: int, hidden: tuple[int, ...], outputs: int = 1
+    key: jax.Array,
+    count: int,
+    inputs: int,
+    hidden: tuple[int, ...],
+    outputs: int = 1,
+    scale: InputScale | None = None,
 ) -> Network:
     """Return `count` fresh critics of (observation, action), stacked."""
-    critics = [init_network(one, (inputs, *hidden, outputs)) for one in jax.random.split(key, count)]
+    sizes = (inputs, *hidden, outputs)
+    critics = [init_network(one, sizes, scale) for one in jax.random.split(key, count)]
     stacked: Network = jax.tree.map(lambda *layers: jnp.stack(layers), *critics)
     return stacked
 

@@ -19,7 +19,7 @@ from inbounds.learners.critics import critic_values, init_critics
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec
 from inbounds.learners.solver_calls import Calls, add_calls, call_metrics, no_calls
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.networks import Network, apply_network, export_network, init_network
 from inbounds.replay.ring import Transition
 
 REAL = "real"
@@ -114,8 +114,9 @@ class DeterministicActorCritic:
     def init(self, key: jax.Array, spec: Spec) -> DeterministicState:
         """Return fresh networks, their targets and fresh optimisers."""
         actor_key, critic_key, layer_key = jax.random.split(key, 3)
-        actor = init_network(actor_key, (spec.observation_size, *self.hidden, spec.box.size))
-        critic = init_critics(critic_key, self.critics, spec.observation_size + spec.box.size, self.hidden)
+        inputs, outputs = spec.observation_size, spec.box.size
+        actor = init_network(actor_key, (inputs, *self.hidden, outputs), spec.inputs)
+        critic = init_critics(critic_key, self.critics, inputs + outputs, self.hidden, scale=spec.inputs)
         return DeterministicState(
             actor=actor,
             critic=critic,
@@ -205,7 +206,8 @@ class DeterministicActorCritic:
 
     def export(self, state: DeterministicState) -> dict[str, Any]:
         """Return the actor, and the layer where it knows something."""
-        return {"actor": state.actor} if state.layer == () else {"actor": state.actor, "layer": state.layer}
+        actor = export_network("actor", state.actor)
+        return actor if state.layer == () else {**actor, "layer": state.layer}
 
     def deterministic(
         self, state: DeterministicState, spec: Spec, observation: jax.Array, preference: jax.Array

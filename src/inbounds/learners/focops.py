@@ -16,7 +16,7 @@ from inbounds.errors import ConfigurationError
 from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
 from inbounds.policies.acceptance import Draw
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.networks import Network, apply_network, export_network, init_network
 from inbounds.policies.proposal import Proposal
 from inbounds.replay.ring import Transition
 
@@ -169,7 +169,7 @@ class Focops:
         keys = jax.random.split(key, 3)
 
         def network(one: jax.Array, outputs: int) -> Network:
-            *inner, last = init_network(one, (spec.observation_size, *self.hidden, outputs))
+            *inner, last = init_network(one, (spec.observation_size, *self.hidden, outputs), spec.inputs)
             return (*inner, last._replace(weight=0.1 * last.weight))
 
         trained = Trained(
@@ -230,7 +230,7 @@ class Focops:
 
     def export(self, state: FocopsState) -> dict[str, Any]:
         """Return what the Gaussian needs."""
-        return {"actor": state.trained.actor, "log_std": state.trained.log_std}
+        return {**export_network("actor", state.trained.actor), "log_std": state.trained.log_std}
 
     def deterministic(
         self, state: FocopsState, spec: Spec, observation: jax.Array, preference: jax.Array

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from inbounds.constraints.constraint import Constraint
 from inbounds.errors import UnknownNameError
 from inbounds.policies.acceptance import Draw
+from inbounds.policies.networks import InputScale
 from inbounds.policies.proposal import ActionBox
 from inbounds.replay.ring import Transition
 
@@ -25,6 +26,8 @@ class Spec(NamedTuple):
     observation_size: int
     box: ActionBox
     constraint: Constraint
+    inputs: InputScale | None = None
+    """What networks see observations relative to; None leaves them as they are."""
 
     @classmethod
     def of(
@@ -33,11 +36,13 @@ class Spec(NamedTuple):
         low: NDArray[np.float32],
         high: NDArray[np.float32],
         constraint: Constraint,
+        shift: NDArray[np.float32] | None = None,
+        scale: NDArray[np.float32] | None = None,
     ) -> Spec:
-        """Build a spec from the bounds of the action box."""
-        return cls(
-            observation_size, ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32)), constraint
-        )
+        """Build a spec from the bounds of the action box, and the shift and scale of observations, if any."""
+        box = ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32))
+        inputs = None if shift is None or scale is None else InputScale(shift, scale)
+        return cls(observation_size, box, constraint, inputs)
 
 
 class Outcome(NamedTuple):

@@ -17,7 +17,7 @@ from inbounds.learners.critics import critic_values, init_critics
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec
 from inbounds.learners.solver_calls import Calls, call_metrics, no_calls
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.networks import Network, apply_network, export_network, init_network
 from inbounds.policies.proposal import Proposal, Squashed, proposal_from_output, squash
 from inbounds.replay.ring import Transition
 
@@ -101,8 +101,12 @@ class StochasticActorCritic:
         actor_key, critic_key = jax.random.split(key)
         start = self.temperature if self.temperature is not None else self.initial_temperature
         trained = Trained(
-            actor=init_network(actor_key, (spec.observation_size, *self.hidden, 2 * spec.box.size)),
-            critic=init_critics(critic_key, 2, spec.observation_size + spec.box.size, self.hidden),
+            actor=init_network(
+                actor_key, (spec.observation_size, *self.hidden, 2 * spec.box.size), spec.inputs
+            ),
+            critic=init_critics(
+                critic_key, 2, spec.observation_size + spec.box.size, self.hidden, scale=spec.inputs
+            ),
             log_temperature=jnp.asarray(math.log(start), jnp.float32),
         )
         return StochasticState(trained, trained.critic, self.optimiser().init(trained), no_calls(self.causes))
@@ -164,7 +168,7 @@ class StochasticActorCritic:
 
     def export(self, state: StochasticState) -> dict[str, Any]:
         """Return the actor: projection needs nothing else that was learnt."""
-        return {"actor": state.trained.actor}
+        return export_network("actor", state.trained.actor)
 
     def deterministic(
         self, state: StochasticState, spec: Spec, observation: jax.Array, preference: jax.Array

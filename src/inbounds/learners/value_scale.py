@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from inbounds.policies.networks import Layer, Network
+from inbounds.policies.networks import Network
 
 
 class ValueScale(NamedTuple):
@@ -49,4 +49,4 @@ def rescaled_critic(critic: Network, old: ValueScale, new: ValueScale) -> Networ
     *hidden, last = critic
     weight = last.weight * (old.deviation / new.deviation)
     bias = (old.deviation * last.bias + old.mean - new.mean) / new.deviation
-    return (*hidden, Layer(weight, bias))
+    return (*hidden, last._replace(weight=weight, bias=bias))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Layer(NamedTuple):
@@ -16,22 +18,64 @@ class Layer(NamedTuple):
     bias: jax.Array
 
 
-Network = tuple[Layer, ...]
+class InputLayer(NamedTuple):
+    """A first layer that sees `(inputs - input_shift) / input_scale`; shift and scale are frozen, not learnt."""
+
+    weight: jax.Array
+    bias: jax.Array
+    input_shift: jax.Array
+    input_scale: jax.Array
 
 
-def init_network(key: jax.Array, sizes: Sequence[int]) -> Network:
-    """Draw weights from Xavier's uniform law and set biases to zero, as the published learner does."""
+Network = tuple[Layer | InputLayer, ...]
+
+
+class InputScale(NamedTuple):
+    """What the entries of an observation are relative to inside the networks; constraints read them raw."""
+
+    shift: NDArray[np.float32]
+    scale: NDArray[np.float32]
+
+
+def init_network(key: jax.Array, sizes: Sequence[int], inputs: InputScale | None = None) -> Network:
+    """Draw weights from Xavier's uniform law and set biases to zero, as the published learner does.
+
+    With `inputs`, the first entries of the input are shifted and scaled; those that follow (a preference, an
+    action) are left as they are.
+    """
     keys = jax.random.split(key, len(sizes) - 1)
     initialise = jax.nn.initializers.glorot_uniform()
-    return tuple(
-        Layer(initialise(layer_key, (inputs, outputs), jnp.float32), jnp.zeros(outputs, jnp.float32))
-        for layer_key, inputs, outputs in zip(keys, sizes[:-1], sizes[1:], strict=True)
-    )
+    layers: list[Layer | InputLayer] = [
+        Layer(initialise(layer_key, (before, after), jnp.float32), jnp.zeros(after, jnp.float32))
+        for layer_key, before, after in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    ]
+    if inputs is not None:
+        others = sizes[0] - len(inputs.shift)
+        shift = jnp.concatenate([jnp.asarray(inputs.shift, jnp.float32), jnp.zeros(others, jnp.float32)])
+        scale = jnp.concatenate([jnp.asarray(inputs.scale, jnp.float32), jnp.ones(others, jnp.float32)])
+        layers[0] = InputLayer(layers[0].weight, layers[0].bias, shift, scale)
+    return tuple(layers)
 
 
 def apply_network(network: Network, inputs: jax.Array) -> jax.Array:
     """Return the outputs for a batch of inputs; hidden layers are rectified, the last one is linear."""
-    hidden = inputs
+    hidden, first = inputs, network[0]
+    if isinstance(first, InputLayer):
+        # Without a gradient Adam does not move them: what was measured beforehand stays as it is.
+        shift, scale = jax.lax.stop_gradient((first.input_shift, first.input_scale))
+        hidden = (inputs - shift) / scale
     for layer in network[:-1]:
         hidden = jax.nn.relu(hidden @ layer.weight + layer.bias)
     return hidden @ network[-1].weight + network[-1].bias
+
+
+def export_network(name: str, network: Network) -> dict[str, Any]:
+    """Return a network under the names that deployment reads: its layers, and apart what its inputs are relative to."""
+    first = network[0]
+    if not isinstance(first, InputLayer):
+        return {name: network}
+    return {
+        name: (Layer(first.weight, first.bias), *network[1:]),
+        f"{name}/input_shift": first.input_shift,
+        f"{name}/input_scale": first.input_scale,
+    }

@@ -21,7 +21,7 @@ from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
-from inbounds.tasks.task import Task
+from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import HostEnvironments
 
 ZONES, BIKES, CAPACITY, LARGEST_STEP = 5, 15, 6, 3
@@ -200,7 +200,7 @@ def allocation_task() -> Task:
         del threads  # XLA decides how many it uses
         return CompiledBatch(environment, constraint, count, task_name="allocation")
 
-    return Task(
+    return AssembledTask(
         name="allocation",
         constraint=constraint,
         observation_size=ZONES,

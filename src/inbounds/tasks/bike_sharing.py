@@ -16,7 +16,7 @@ from inbounds.constraints import Box, SumBand
 from inbounds.errors import InvalidInputError, UnknownNameError
 from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
-from inbounds.tasks.task import Task
+from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import HostEnvironments
 
 LEAST_DEMAND = 5
@@ -308,7 +308,7 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
         return CompiledBatch(environment, constraint, count, task_name=name)
 
     places = [f"zone {zone + 1}" for zone in range(system.zones)]
-    return Task(
+    return AssembledTask(
         name=name,
         constraint=constraint,
         observation_size=environment.observation_size,

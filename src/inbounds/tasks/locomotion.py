@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Ball, Box, PowerBudget, WeightedL1, obs
-from inbounds.tasks.task import Task
+from inbounds.tasks.task import AssembledTask, Task
 
 if TYPE_CHECKING:
     import gymnasium
@@ -355,7 +355,7 @@ def locomotion_task(name: str) -> Task:
             picture=picture,
         )
 
-    return Task(
+    return AssembledTask(
         name=spec.name,
         constraint=constraint,
         observation_size=len(spec.observation_names),

@@ -22,7 +22,7 @@ from inbounds.tasks.network_layout import (
 )
 from inbounds.tasks.network_simulator import FEATURES, INTERVALS_SEEN, NetworkEnvironment, NetworkState
 from inbounds.tasks.network_window import QUEUE_SLOTS, RINGS
-from inbounds.tasks.task import Task
+from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import HostEnvironments
 
 REWARD_DIVISOR = 10.0
@@ -110,7 +110,7 @@ def network_task(name: str) -> Task:
         return CompiledBatch(environment, constraint, count, task_name=name)
 
     units = ("10 Mbit/s", "10 Mbit/s", "s", "share")
-    return Task(
+    return AssembledTask(
         name=name,
         constraint=constraint,
         observation_size=environment.observation_size,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from inbounds.errors import UnknownNameError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
     from inbounds.tasks.vector import HostEnvironments
 
 
-@dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Task:
     """A Markov decision process (S, A, P, r) with a set C(s) of allowed actions: max E[sum r], a in C(s).
 
     Actions, `constraint` and the box [`action_low`, `action_high`] speak the units that `env.step` receives.
+    `Task(environment, constraint)` makes one from any Gymnasium environment with continuous actions; the nine
+    built-in ones come from `inbounds.make`.
     """
 
     name: str
@@ -35,7 +39,7 @@ class Task:
     reward_divisor: float
     reward_shift: float
     source: str
-    """Where the paper defines the task."""
+    """Where the task is defined."""
     environment_id: str
     """The name under which `gymnasium.make` knows the task."""
     host: Callable[[int, int], HostEnvironments] | None
@@ -48,6 +52,54 @@ class Task:
     """What each entry of an observation is, with its unit."""
     action_names: tuple[str, ...] = ()
     """What each entry of an action is, with its unit."""
+    observation_parts: tuple[tuple[str, int], ...] = ()
+    """Names and sizes of the parts that an observation is put together from, in their order."""
+    observation_shift: NDArray[np.float32] | None = None
+    """Networks see (observation - shift) / scale; constraints always read the observation itself."""
+    observation_scale: NDArray[np.float32] | None = None
+
+    def __init__(
+        self,
+        environment: str | Callable[..., gymnasium.Env[Any, Any]],
+        constraint: Constraint | None = None,
+        *,
+        name: str | None = None,
+        horizon: int | None = None,
+        reward_divisor: float = 1.0,
+        reward_shift: float = 0.0,
+        first_previous_action: Any = None,
+    ) -> None:
+        """Pair an environment with its constraint.
+
+        An observation that is a Dict or a Tuple is laid out as one vector, part after part in the order of
+        its space; `ib.obs["key"]` names a part. Two more parts follow where they are needed: `constraint`,
+        the numbers that the environment publishes as `info["constraint"]`, and `previous_action`, where the
+        constraint reads `ib.previous_action`.
+
+        Args:
+            environment: a Gymnasium id, or a function (or class) that makes a new environment when called.
+            constraint: the set C(s). The set that the environment publishes as `action_constraint`, where it
+                does, and the box of its action space are added to it; None if those are all.
+            name: what runs are called; by default the id or the name of the function.
+            horizon: steps after which an episode is cut; by default what the environment registered.
+            reward_divisor: learners see reward / divisor + shift.
+            reward_shift: see `reward_divisor`; learners that pay for infeasible proposals want no negative reward.
+            first_previous_action: what counts as the previous action at the beginning of an episode; zero,
+                moved into the box, by default.
+        """
+        from inbounds.tasks.gymnasium_task import parts_from_gymnasium
+
+        parts = parts_from_gymnasium(
+            environment, constraint, name=name, horizon=horizon, first_previous_action=first_previous_action
+        )
+        defaults = {
+            field.name: field.default
+            for field in dataclasses.fields(self)
+            if field.default is not dataclasses.MISSING
+        }
+        rewards = {"reward_divisor": float(reward_divisor), "reward_shift": float(reward_shift)}
+        for field, value in {**defaults, **parts, **rewards}.items():
+            object.__setattr__(self, field, value)
 
     @property
     def action_size(self) -> int:
@@ -58,6 +110,37 @@ class Task:
         """Return the reward that learners are trained on, r / divisor + shift; reports never use it."""
         return reward / self.reward_divisor + self.reward_shift
 
+    def observation_slice(self, part: str) -> slice:
+        """Return where a named part lies in an observation: `observation[task.observation_slice("power")]`."""
+        start = 0
+        for name, size in self.observation_parts:
+            if name == part:
+                return slice(start, start + size)
+            start += size
+        known = [name for name, _ in self.observation_parts]
+        raise UnknownNameError("part of the observation", part, known, "Name one of these.")
+
+    def normalised(
+        self, *, observations: bool = True, rewards: bool = True, steps: int = 2_000, seed: int = 0
+    ) -> Task:
+        """Return the same task with scales measured over `steps` uniformly feasible actions, then frozen.
+
+        Networks then see observations relative to the mean and deviation met; the numbers are saved and exported
+        with the policy, and constraints go on reading raw observations. Rewards are divided by their deviation
+        and lifted so that none of those met is negative, for training alone: reports keep the plain reward.
+        Lifting all rewards makes long episodes more worth: where episodes end early, set `reward_shift` yourself.
+        """
+        from inbounds.tasks.normalisation import measured_scales
+
+        changes = measured_scales(self, observations=observations, rewards=rewards, steps=steps, seed=seed)
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return AssembledTask(**{**values, **changes})
+
     def __repr__(self) -> str:
         """Show the name and the constraint as a formula."""
         return f"Task({self.name!r}: {self.constraint.formula()}, horizon {self.horizon})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class AssembledTask(Task):
+    """A task whose every part is given: how the built-in ones are made."""

@@ -15,6 +15,7 @@ import numpy as np
 from inbounds.errors import ConfigurationError, DivergenceError
 from inbounds.learners.learner import Learner, Metrics, Spec
 from inbounds.tasks.task import Task
+from inbounds.training import memory
 from inbounds.training.checkpoint import (
     as_device_tree,
     fill,
@@ -55,12 +56,22 @@ class Training:
             folder,
             callbacks,
         )
-        self.spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+        self.spec = Spec.of(
+            task.observation_size,
+            task.action_low,
+            task.action_high,
+            task.constraint,
+            task.observation_shift,
+            task.observation_scale,
+        )
         self.seeds = list(range(config.seed, config.seed + config.seeds))
         self.environments = config.environments or default_environments()
         updates = max(1, round(self.environments * config.updates_per_step))
         self.programs = Programs(learner, self.spec, self.environments, updates, config.capacity)
         keys = seed_keys(config.seed, config.seeds)
+        memory.require_memory(
+            jax.eval_shape(self.programs.init, keys), memory.available_bytes(), jax.default_backend() == "cpu"
+        )
         threads = config.threads or len(os.sched_getaffinity(0))
         self.collector: HostCollector | CompiledCollector
         if task.compiled is not None:
@@ -263,6 +274,11 @@ def resolved(
     return {
         "task": task.name,
         "observation_size": task.observation_size,
+        "observation_parts": task.observation_parts,
+        "observation_shift": task.observation_shift,
+        "observation_scale": task.observation_scale,
+        "reward_divisor": task.reward_divisor,
+        "reward_shift": task.reward_shift,
         "action_low": task.action_low,
         "action_high": task.action_high,
         "constraint": task.constraint.to_json(),

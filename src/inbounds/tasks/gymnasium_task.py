@@ -1,0 +1,279 @@
+"""From any Gymnasium environment with continuous actions, and a constraint, to the parts of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.constraints import Box, Constraint
+from inbounds.errors import ConfigurationError
+from inbounds.tasks.flattening import Flattening, flattening_of_space, flattening_of_value
+from inbounds.tasks.gymnasium_batch import PUBLISHED, GymnasiumBatch, Interface, Maker
+from inbounds.tasks.named_parts import PREVIOUS_ACTION, references_of, resolved
+
+if TYPE_CHECKING:
+    from inbounds.tasks.guard import OnViolation
+
+FLATTEN_OBSERVATION = (
+    "Wrap it in gymnasium.wrappers.FlattenObservation, which turns counts and flags into numbers."
+)
+CONTINUOUS_ONLY = (
+    "Only continuous actions can be trained here: a Box, or a Dict or Tuple of Boxes of real numbers."
+)
+
+
+class Bounds(NamedTuple):
+    """The box of an action, rounded inward to float32."""
+
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+
+def parts_from_gymnasium(
+    environment: str | Callable[..., gymnasium.Env[Any, Any]],
+    constraint: Constraint | None,
+    *,
+    name: str | None,
+    horizon: int | None,
+    first_previous_action: Any,
+) -> dict[str, Any]:
+    """Look at one environment and return the fields of its task, less the reward's scale."""
+    make, own_name = maker_of(environment)
+    task_name = name or own_name
+    sample = make(None)
+    try:
+        observations = flattening_of_space("observation", sample.observation_space, FLATTEN_OBSERVATION)
+        actions = flattening_of_space("action", sample.action_space, CONTINUOUS_ONLY)
+        if any(part.dtype.kind != "f" for part in actions.parts):
+            raise ConfigurationError(
+                f"the action space {sample.action_space} holds integers. {CONTINUOUS_ONLY}"
+            )
+        _, info = sample.reset(seed=0)
+        published = flattening_of_value(PUBLISHED, info[PUBLISHED]) if PUBLISHED in info else None
+        limits = declared_limits(constraint, sample, task_name)
+        bounds = action_bounds(limits, sample.action_space, actions, task_name)
+        steps = chosen_horizon(horizon, sample, task_name)
+        frames_per_second = int(sample.metadata.get("render_fps") or 30)
+    finally:
+        sample.close()
+    box = Box(bounds.low.astype(np.float64), bounds.high.astype(np.float64))
+    first = None
+    if limits is not None and reads_previous_action(limits):
+        first = first_action(first_previous_action, bounds, task_name)
+    interface = Interface(observations, actions, published, first)
+    joint = box if limits is None else with_places(limits, interface) & box
+    refuse_misfit(joint, interface, task_name)
+
+    def host(count: int, threads: int = 1, on_violation: OnViolation = "refuse") -> GymnasiumBatch:
+        del threads  # environments written in Python gain nothing from them
+        return GymnasiumBatch(
+            make, interface, joint, steps, count, task_name=task_name, on_violation=on_violation
+        )
+
+    def make_environment(
+        render_mode: str | None = None, on_violation: OnViolation = "refuse"
+    ) -> gymnasium.Env[Any, Any]:
+        from inbounds.tasks.single import SingleEnvironment
+
+        batch = GymnasiumBatch(
+            make,
+            interface,
+            joint,
+            steps,
+            1,
+            task_name=task_name,
+            on_violation=on_violation,
+            render_mode=render_mode,
+        )
+        return SingleEnvironment(
+            batch,
+            batch.guard,
+            observation_size=sum(size for _, size in interface.observation_parts),
+            action_low=bounds.low,
+            action_high=bounds.high,
+            frames_per_second=frames_per_second,
+            render_mode=render_mode,
+            picture=(lambda is_first: batch.render() if is_first else batch.frame) if render_mode else None,
+        )
+
+    return {
+        "name": task_name,
+        "constraint": joint,
+        "observation_size": sum(size for _, size in interface.observation_parts),
+        "action_low": bounds.low,
+        "action_high": bounds.high,
+        "horizon": steps,
+        "source": "a Gymnasium environment of the user",
+        "environment_id": environment if isinstance(environment, str) else "",
+        "host": host,
+        "compiled": None,
+        "make_environment": make_environment,
+        "observation_names": entry_names(interface.observation_parts),
+        "action_names": entry_names(actions.named_sizes()),
+        "observation_parts": interface.observation_parts,
+    }
+
+
+def maker_of(environment: Any) -> tuple[Maker, str]:
+    """Return a function that makes environments for a render mode, and what they are called."""
+    if isinstance(environment, str):
+        # The checker of Gymnasium warns about what is refused or reported here already.
+        return (
+            lambda render_mode: gymnasium.make(
+                environment, render_mode=render_mode, disable_env_checker=True
+            ),
+            environment.rsplit(":", 1)[-1].replace("/", "-"),
+        )
+    if isinstance(environment, gymnasium.Env) or not callable(environment):
+        raise ConfigurationError(
+            f"a task makes environments of its own, so it needs a Gymnasium id or a function that makes one, not "
+            f"{environment!r}. Pass for example: lambda: MyEnvironment(...)."
+        )
+
+    def make(render_mode: str | None) -> gymnasium.Env[Any, Any]:
+        made = environment() if render_mode is None else environment(render_mode=render_mode)
+        if not isinstance(made, gymnasium.Env):
+            raise ConfigurationError(
+                f"the function returned {made!r}, not a Gymnasium environment. Let it return one (subclass "
+                f"gymnasium.Env, or wrap another interface)."
+            )
+        return made
+
+    called = getattr(environment, "__name__", type(environment).__name__)
+    return make, "environment" if called == "<lambda>" else called.replace("_", "-")
+
+
+def declared_limits(constraint: Any, sample: Any, task_name: str) -> Constraint | None:
+    """Return the constraint that was given, the one that the environment publishes, or both together."""
+    has_own = sample.has_wrapper_attr("action_constraint")
+    published = sample.get_wrapper_attr("action_constraint") if has_own else None
+    limits: list[Constraint] = []
+    for origin, limit in (("constraint", constraint), ("env.action_constraint", published)):
+        if isinstance(limit, Constraint):
+            limits.append(limit)
+        elif limit is not None:
+            raise ConfigurationError(
+                f"{task_name}: {origin} is {limit!r}, not a constraint. Use ib.Box, ib.Ball, ib.Polytope, ... or "
+                f"ib.Oracle for a function that tells whether an action is allowed."
+            )
+    return None if not limits else limits[0] if len(limits) == 1 else limits[0] & limits[1]
+
+
+def action_bounds(limits: Constraint | None, space: Any, actions: Flattening, task_name: str) -> Bounds:
+    """Return the box of the action space, narrowed by the boxes that the constraint itself states."""
+    low, high = (
+        np.concatenate([np.ravel(_bound(space, part.path, side)) for part in actions.parts]).astype(
+            np.float64
+        )
+        for side in ("low", "high")
+    )
+    outer_low, outer_high = low, high
+    members = () if limits is None else limits.members()
+    for box in (member for member in members if isinstance(member, Box) and member.is_constant()):
+        if box.size() not in (None, actions.size):
+            raise ConfigurationError(
+                f"{task_name}: {box.formula()} speaks of {box.size()} entries, but an action has {actions.size}. "
+                f"Give the box one entry for each."
+            )
+        low, high = np.maximum(low, box.low), np.minimum(high, box.high)
+    if np.any(low >= high):
+        entry = int(np.argmax(low >= high))
+        raise ConfigurationError(
+            f"{task_name}: entry {entry} of an action is left the range [{low[entry]:g}, {high[entry]:g}]: the "
+            f"environment allows [{outer_low[entry]:g}, {outer_high[entry]:g}] and the constraint's box does not "
+            f"meet it. Write the constraint in the units that env.step receives."
+        )
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise ConfigurationError(
+            f"{task_name}: the action box [{low}, {high}] has no end, so no policy can fill it. Add the range that "
+            f"matters to the constraint: constraint & ib.Box(low, high)."
+        )
+    return Bounds(_inward(low, np.inf), _inward(high, -np.inf))
+
+
+def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
+    """Return after how many steps an episode is cut: the shorter of what was asked for and registered."""
+    registered = sample.spec.max_episode_steps if sample.spec is not None else None
+    if horizon is None and registered is None:
+        raise ConfigurationError(
+            f"{task_name}: the environment does not say after how many steps an episode is cut. Pass horizon=..."
+        )
+    if horizon is not None and horizon < 1:
+        raise ConfigurationError(f"{task_name}: horizon={horizon} leaves no step. Pass 1 or more.")
+    return min(steps for steps in (horizon, registered) if steps is not None)
+
+
+def reads_previous_action(limits: Constraint) -> bool:
+    """Tell whether a constraint depends on the action that was executed last."""
+    return any(
+        PREVIOUS_ACTION in (reference.source, reference.part) for _, _, reference in references_of(limits)
+    )
+
+
+def first_action(given: Any, bounds: Bounds, task_name: str) -> NDArray[np.float64]:
+    """Return what counts as the previous action when an episode begins."""
+    try:
+        start = np.broadcast_to(np.asarray(0.0 if given is None else given, np.float64), bounds.low.shape)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{task_name}: first_previous_action={given!r} is not a vector of {len(bounds.low)} numbers. Pass the "
+            f"action that counts as executed before an episode begins."
+        ) from error
+    return np.clip(start, bounds.low, bounds.high).astype(np.float64)
+
+
+def with_places(limits: Constraint, interface: Interface) -> Constraint:
+    """Return the constraint with names replaced by where the parts lie in the observation."""
+    places, start = {}, 0
+    for name, size in interface.observation_parts:
+        places[name] = (start, size)
+        start += size
+    return resolved(limits, places)
+
+
+def refuse_misfit(constraint: Constraint, interface: Interface, task_name: str) -> None:
+    """Refuse a constraint that speaks of another number of entries than actions or observations have."""
+    size = constraint.size()
+    if size not in (None, interface.actions.size):
+        raise ConfigurationError(
+            f"{task_name}: the constraint speaks of {size} entries, but an action has {interface.actions.size}: "
+            f"{entry_names(interface.actions.named_sizes())}. Give it one entry for each."
+        )
+    available = sum(size for _, size in interface.observation_parts)
+    for kind, argument, reference in references_of(constraint):
+        if reference.least_size > available:
+            raise ConfigurationError(
+                f"{task_name}: {argument} of {kind} reads {reference}, but an observation has {available} entries: "
+                f"{describe_parts(interface.observation_parts)}. Correct the indices."
+            )
+
+
+def describe_parts(parts: tuple[tuple[str, int], ...]) -> str:
+    """Write where the parts of an observation lie."""
+    lines, start = [], 0
+    for name, size in parts:
+        lines.append(f"{name} [{start}:{start + size}]")
+        start += size
+    return ", ".join(lines)
+
+
+def entry_names(parts: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    """Name every entry after its part."""
+    return tuple(name if size == 1 else f"{name}[{index}]" for name, size in parts for index in range(size))
+
+
+def _bound(space: Any, path: tuple[Any, ...], side: str) -> Any:
+    for step in path:
+        space = space[step]
+    return getattr(space, side)
+
+
+def _inward(bound: NDArray[np.float64], towards: float) -> NDArray[np.float32]:
+    """Round to float32 without leaving the box."""
+    rounded = bound.astype(np.float32)
+    is_outside = rounded < bound if towards > 0 else rounded > bound
+    return np.where(is_outside, np.nextafter(rounded, np.float32(towards)), rounded)
