@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, is_jax
+from inbounds.constraints.arrays import Array, control_flow, is_jax, is_traced
 from inbounds.constraints.box import Bounds
 from inbounds.constraints.situation import Situation
 
@@ -34,7 +34,7 @@ def nearest_by_turns(at: Situation, projections: Sequence[Projection], action: A
     """Return the Euclidean projection on an intersection, from projections on its members.
 
     The alternating direction method of multipliers: each member projects on its own, and their mean is drawn
-    to the action. JAX runs a fixed number of rounds, so that it can be compiled; elsewhere it stops when
+    to the action. JAX runs a fixed number of rounds, so that it can be batched; elsewhere it stops when
     settled.
     """
     xp = at.xp
@@ -55,19 +55,24 @@ def nearest_by_turns(at: Situation, projections: Sequence[Projection], action: A
     shape = np.broadcast_shapes(*(tuple(point.shape) for point in points))
     points = tuple(xp.broadcast_to(point, shape) for point in points)
     state = Agreement(points, tuple(xp.zeros_like(point) for point in points))
-    if is_jax(action):
-        import jax
 
-        state = jax.lax.fori_loop(0, ROUNDS_ON_DEVICE, lambda _, current: one_round(current), state)
-        return sum(state.points[1:], state.points[0]) / float(len(projections))
-    for _ in range(ROUNDS_ON_HOST):
-        previous, state = state, one_round(state)
+    def is_settled(before: Agreement, after: Agreement) -> Array:
         pairs = zip(
-            (*state.points, *state.disagreements), (*previous.points, *previous.disagreements), strict=True
+            (*after.points, *after.disagreements), (*before.points, *before.disagreements), strict=True
         )
-        change = max(float(xp.max(xp.abs(new - old))) for new, old in pairs)
-        if change <= SETTLED * (1.0 + float(xp.max(xp.abs(state.points[0])))):
-            break
+        changes = [xp.max(xp.abs(new - old))[None] for new, old in pairs]
+        return xp.max(xp.concat(changes)) <= SETTLED * (1.0 + xp.max(xp.abs(after.points[0])))
+
+    traced = next((array for array in (action, *points) if is_jax(array) or is_traced(array)), None)
+    if traced is None:
+        for _ in range(ROUNDS_ON_HOST):
+            before, state = state, one_round(state)
+            if bool(is_settled(before, state)):
+                break
+    elif hasattr(flow := control_flow(traced), "settling_loop"):
+        state = flow.settling_loop(ROUNDS_ON_HOST, one_round, state, is_settled)
+    else:
+        state = flow.fori_loop(0, ROUNDS_ON_DEVICE, lambda _, current: one_round(current), state)
     return sum(state.points[1:], state.points[0]) / float(len(projections))
 
 

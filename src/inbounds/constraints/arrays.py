@@ -19,9 +19,11 @@ def is_jax(array: object) -> bool:
 
 
 def is_traced(array: Array) -> bool:
-    """Tell whether a JAX array has no values yet, so that nothing about them can be checked."""
-    if isinstance(array, np.ndarray) or not is_jax(array):
+    """Tell whether an array of JAX, or of a graph that is being written, has no values yet to be checked."""
+    if isinstance(array, np.ndarray):
         return False
+    if not is_jax(array):
+        return bool(getattr(array, "is_symbolic", False))
     import jax
 
     return isinstance(array, jax.core.Tracer)
@@ -124,12 +126,19 @@ def without_gradient(array: Array) -> Array:
     return array.detach() if type(array).__module__ == "torch" else array
 
 
-def repeat(count: int, step: Callable[[Any, Array], Array], array: Array) -> Array:
-    """Apply a step a fixed number of times; compiled by JAX, it is compiled once."""
-    if is_traced(array):
-        import jax
+def control_flow(array: Array) -> Any:
+    """Return where `fori_loop` and `cond` are for arrays without values: in jax.lax, or in their own library."""
+    if not is_jax(array):
+        return namespace_of(array)
+    import jax
 
-        return jax.lax.fori_loop(0, count, step, array)
+    return jax.lax
+
+
+def repeat(count: int, step: Callable[[Any, Array], Array], array: Array) -> Array:
+    """Apply a step a fixed number of times; a library that compiles does so once."""
+    if is_traced(array):
+        return control_flow(array).fori_loop(0, count, step, array)
     for index in range(count):
         array = step(index, array)
     return array

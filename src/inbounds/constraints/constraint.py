@@ -11,6 +11,7 @@ from inbounds.constraints.arrays import (
     Array,
     all_true,
     as_array,
+    control_flow,
     convert,
     is_everywhere,
     is_jax,
@@ -249,11 +250,9 @@ class Constraint(abc.ABC):
         strict = at._replace(margins=STRICT_MARGINS) if at.is_single_precision else at
         is_done = self.accepts(strict, convert(rounded, xp, at.dtype))
         if is_traced(is_done):
-            import jax
-
             # The last step is as small as rounding: the gradient is that of the projection.
             fixed, constant = strict.without_gradient(), without_gradient(point)
-            settled = jax.lax.cond(
+            settled = control_flow(is_done).cond(
                 xp.all(is_done),
                 lambda: without_gradient(rounded),
                 lambda: self.pulled_inside(fixed, constant, dtype),

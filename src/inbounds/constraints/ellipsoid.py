@@ -184,7 +184,8 @@ def _multiplier(xp: Any, curvatures: Array, along: Array, target: Array) -> Arra
         step = (xp.sqrt(level / goal) - 1.0) * level / xp.where(is_above, fall, 1.0)
         return multiplier + xp.where(is_above, step, 0.0)
 
-    found = repeated(NEWTON_STEPS, improved, xp.zeros_like(total(xp, weights) + target))
+    found = xp.zeros_like(total(xp, weights) + target)
+    found = repeated(NEWTON_STEPS, improved, found, lambda before, after: xp.all(after <= before))
     # A bound of zero leaves nothing but the free axes.
     stiffest = largest(xp, curvatures)
     return xp.where(target > 0, found, 1e15 / xp.where(stiffest > 0, stiffest, 1.0))

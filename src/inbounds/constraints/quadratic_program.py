@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, clip, is_traced, largest, least, total, without_gradient
+from inbounds.constraints.arrays import (
+    Array,
+    clip,
+    control_flow,
+    is_traced,
+    largest,
+    least,
+    total,
+    without_gradient,
+)
 from inbounds.constraints.box import Bounds, box_centre, spread
 
 Limits = Callable[[Array], Array]
@@ -26,11 +35,17 @@ class Accuracy(NamedTuple):
     regularisation: float
     least_product: float
     softness_of_derivative: float
+    settled: float
+    """A change, in units in which the solution is about 1, after which nothing that matters changes any more."""
 
 
 # In float32 the normal matrix keeps about six digits; the dual regularisation stays just above what is lost.
-SINGLE = Accuracy(steps=18, regularisation=1e-6, least_product=1e-12, softness_of_derivative=3e-4)
-DOUBLE = Accuracy(steps=26, regularisation=1e-11, least_product=1e-19, softness_of_derivative=1e-8)
+SINGLE = Accuracy(
+    steps=18, regularisation=1e-6, least_product=1e-12, softness_of_derivative=3e-4, settled=1e-7
+)
+DOUBLE = Accuracy(
+    steps=26, regularisation=1e-11, least_product=1e-19, softness_of_derivative=1e-8, settled=1e-12
+)
 
 
 class Program(NamedTuple):
@@ -202,7 +217,11 @@ def solve(
         current = program if renewed is None else renewed(program, iterate.point)
         return _step(xp, current, iterate, accuracy)
 
-    found: Iterate = repeated(accuracy.steps, one_step, start)
+    def is_settled(before: Iterate, after: Iterate) -> Array:
+        moved = [xp.max(xp.abs(new - old)) for new, old in zip(after, before, strict=True)]
+        return xp.maximum(xp.maximum(moved[0], moved[1]), moved[2]) <= accuracy.settled
+
+    found: Iterate = repeated(accuracy.steps, one_step, start, is_settled)
     return found
 
 
@@ -359,14 +378,26 @@ def _solver(xp: Any, normal: Array) -> Callable[[Array], Array]:
     return solve_normal
 
 
-def repeated(count: int, function: Callable[[Any], Any], start: Any) -> Any:
-    """Apply a function a fixed number of times to an array or a tuple of arrays; JAX compiles it once."""
-    if is_traced(start[0] if isinstance(start, tuple) else start):
-        import jax
+def repeated(
+    count: int,
+    function: Callable[[Any], Any],
+    start: Any,
+    is_settled: Callable[[Any, Any], Array] | None = None,
+) -> Any:
+    """Apply a function a fixed number of times to an array or a tuple of arrays, or until it is settled.
 
-        return jax.lax.fori_loop(0, count, lambda _, state: function(state), start)
+    JAX takes all the steps, so that it can differentiate and batch them; the body is compiled once.
+    """
+    first = start[0] if isinstance(start, tuple) else start
+    if is_traced(first):
+        flow = control_flow(first)
+        if is_settled is not None and hasattr(flow, "settling_loop"):
+            return flow.settling_loop(count, function, start, is_settled)
+        return flow.fori_loop(0, count, lambda _, state: function(state), start)
     for _ in range(count):
-        start = function(start)
+        before, start = start, function(start)
+        if is_settled is not None and bool(is_settled(before, start)):
+            break
     return start
 
 
