@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from inbounds.deploy.policy import load as load
     from inbounds.deploy.safety_filter import SafetyFilter as SafetyFilter
     from inbounds.learners.aram import Aram as Aram
+    from inbounds.tasks.check_task import check_task as check_task
     from inbounds.tasks.guard import Guard as Guard
     from inbounds.tasks.registry import make as make
     from inbounds.tasks.spaces import ConstrainedBox as ConstrainedBox
@@ -68,6 +69,7 @@ _PUBLIC = {
     "inbounds.deploy.policy": ("load",),
     "inbounds.deploy.safety_filter": ("SafetyFilter",),
     "inbounds.learners.aram": ("Aram",),
+    "inbounds.tasks.check_task": ("check_task",),
     "inbounds.tasks.guard": ("Guard",),
     "inbounds.tasks.registry": ("make",),
     "inbounds.tasks.spaces": ("ConstrainedBox",),
@@ -101,6 +103,7 @@ __all__ = [
     "WeightedL1",
     "__version__",
     "check_constraint",
+    "check_task",
     "constraints",
     "errors",
     "load",

@@ -1,0 +1,89 @@
+"""`check_task` names the usual mistakes before training does, and says what to do."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import inbounds as ib
+from inbounds.errors import ConfigurationError
+from tests.tasks.own_environments import Line, Plant
+
+GOOD = ib.WeightedL1(weights=[1.0], bound=ib.obs[1])
+
+
+def line(flaw: str = "", constraint: Any = GOOD, **options: Any) -> ib.Task:
+    return ib.Task(functools.partial(Line, flaw), constraint, **{"horizon": 20, "name": "line", **options})
+
+
+def found(report: Any) -> str:
+    return "\n".join(f"{level}: {what} -> {remedy}" for level, what, remedy in report.findings)
+
+
+def test_a_sound_task_is_ready_and_nothing_is_reported() -> None:
+    report = ib.check_task(line("", ib.RateLimit(0.5)), steps=100)
+    assert report.is_ready and not report.findings, found(report)
+    assert report.steps == 100 and 0.2 < report.feasible_share < 0.6
+    assert "ready to train" in str(report) and "nothing else to report" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "constraint", "level", "what", "remedy"),
+    [
+        ("empties", GOOD, "problem", "no action is feasible in a state", "Loosen the constraint"),
+        ("nan", GOOD, "problem", "entry 0 of the observation is not a finite number", "Correct this first"),
+        ("unseeded", GOOD, "warning", "two resets with the same seed", "super"),
+        ("random step", GOOD, "warning", "same seed and the same actions", "np_random"),
+        ("negative", GOOD, "warning", "training rewards are negative", "reward_shift=1 or more"),
+        ("flat", GOOD, "warning", "every step paid 2", "depends on the action"),
+        ("large", GOOD, "warning", "entry 2 of the observation .* reaches 1e[+]06", "normalised"),
+        ("", GOOD, "warning", "never binds", "units of its bound"),
+        ("", ib.WeightedL1([1.0], 1e-5), "warning", "feasible with probability", "narrow the box"),
+        ("", ib.WeightedL1([1.0], 1e-3), "warning", "% of the range of entry 0", "other units"),
+        ("", ib.WeightedL1([1.0], ib.obs[2]), "warning", r"reads obs\[2\] \(observation\[2\]\), which never changes",
+         "Check the indices"),
+        ("", ib.PowerBudget(ib.obs[1:2], 0.5), "note", "never change sign", "velocities"),
+        ("", None, "note", "no limit beside the box", "Pass a constraint"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_what_to_do(
+    flaw: str, constraint: Any, level: str, what: str, remedy: str
+) -> None:
+    report = ib.check_task(line(flaw, constraint), steps=100)
+    matching = [one for one in report.findings if re.search(what, one.what)]
+    assert matching, found(report)
+    assert matching[0].level == level and remedy in matching[0].remedy
+    assert report.is_ready == (level != "problem")
+    assert matching[0].what in str(report) and matching[0].remedy in str(report)
+
+
+def test_problems_come_before_warnings() -> None:
+    levels = [finding.level for finding in ib.check_task(line("empties"), steps=100).findings]
+    assert levels == sorted(levels, key=("problem", "warning", "note").index)
+
+
+def test_a_wrapper_that_changes_units_is_mentioned() -> None:
+    def make() -> gymnasium.Env[Any, Any]:
+        return gymnasium.wrappers.RescaleAction(Plant(), np.float64(-1.0), np.float64(1.0))
+
+    report = ib.check_task(ib.Task(make, ib.Ball(radius_squared=1.0), horizon=6), steps=40)
+    assert "RescaleAction" in found(report) and "box [-1, 1]" in found(report)
+
+
+def test_scales_that_were_measured_are_not_asked_for_again() -> None:
+    task = line("large").normalised(steps=50)
+    assert "networks learn badly" not in found(ib.check_task(task, steps=50))
+
+
+def test_the_built_in_tasks_can_be_checked_too() -> None:
+    assert ib.check_task(ib.make("reacher"), steps=60).is_ready
+
+
+def test_only_a_task_can_be_checked() -> None:
+    with pytest.raises(ConfigurationError, match=r"ib\.Task\(environment, constraint\)"):
+        ib.check_task("Pendulum-v1")  # type: ignore[arg-type]

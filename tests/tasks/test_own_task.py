@@ -1,0 +1,339 @@
+"""Any Gymnasium environment as a task: how it is laid out, what its set reads, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import inbounds as ib
+from inbounds.errors import (
+    ConfigurationError,
+    ConstraintError,
+    InfeasibleActionError,
+    InvalidInputError,
+    SimulationError,
+    UnknownNameError,
+)
+from inbounds.tasks.flattening import flattening_of_space
+from inbounds.tasks.task import AssembledTask
+from tests.tasks.own_environments import Line, Plant, Published, Shapes
+
+SUM_BELOW_CAP = ib.WeightedL1(weights=[1.0, 1.0], bound=ib.obs["cap", 0])
+
+
+def plant(constraint: Any = SUM_BELOW_CAP, environment: Any = Plant, **options: Any) -> ib.Task:
+    return ib.Task(environment, constraint, **{"horizon": 10, **options})
+
+
+def test_a_task_of_an_id_is_a_task_like_the_built_in_ones() -> None:
+    task = ib.Task("Pendulum-v1", ib.Box(-1.0, 1.0))
+    assert isinstance(task, ib.Task) and isinstance(ib.make("reacher"), ib.Task)
+    assert (task.name, task.horizon, task.environment_id) == ("Pendulum-v1", 200, "Pendulum-v1")
+    assert (task.action_low, task.action_high, task.observation_size) == (-1.0, 1.0, 3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        task.horizon = 7  # type: ignore[misc]
+
+
+def test_a_dictionary_becomes_one_vector_in_the_order_of_its_space() -> None:
+    task = plant()
+    assert task.observation_parts == (("cap", 1), ("load", 2), ("matrix", 4))
+    assert task.observation_names[:4] == ("cap", "load[0]", "load[1]", "matrix[0]")
+    observation, _ = task.make_environment().reset(seed=3)
+    bare, _ = Plant().reset(seed=3)
+    for part in ("cap", "load", "matrix"):
+        np.testing.assert_array_equal(observation[task.observation_slice(part)], np.ravel(bare[part]))
+
+
+def test_a_part_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'load'"):
+        plant().observation_slice("loads")
+    with pytest.raises(ConstraintError, match=r"reads obs\['caps'\].*'cap', 'load', 'matrix'"):
+        plant(ib.Ball(radius_squared=ib.obs["caps", 0]))
+
+
+@pytest.mark.parametrize(
+    ("named", "plain"),
+    [(ib.obs["load"], ib.obs[1:3]), (ib.obs["load", 1], ib.obs[2]), (ib.obs["load", -1], ib.obs[2]),
+     (ib.obs["matrix", 1:3], ib.obs[4:6]), (ib.obs["matrix", ::2], ib.obs[[3, 5]]),
+     (2.0 * ib.obs["matrix", [3, 0]] + 1.0, 2.0 * ib.obs[[6, 3]] + 1.0)],
+)  # fmt: skip
+def test_a_name_reads_what_its_numbers_read(named: Any, plain: Any) -> None:
+    task = plant()
+    place = task.observation_slice(named.part)
+    assert named.at_part(place.start, place.stop - place.start) == plain
+
+
+def test_entries_beyond_a_part_are_refused() -> None:
+    with pytest.raises(ConstraintError, match="beyond the part's 2"):
+        plant(ib.Ball(radius_squared=ib.obs["load", 2]))
+    with pytest.raises(ConstraintError, match="names no entries"):
+        plant(ib.WeightedL1(weights=ib.obs["load", 5:], bound=1.0))
+
+
+def test_a_name_means_nothing_before_a_task_has_resolved_it() -> None:
+    with pytest.raises(InvalidInputError, match="only a Task knows"):
+        SUM_BELOW_CAP.contains(np.ones(7), np.ones(2))
+    with pytest.raises(ConstraintError, match=r"task\.constraint"):
+        SUM_BELOW_CAP.to_json()
+    plant().constraint.to_json()
+
+
+def test_the_guard_holds_an_environment_to_the_set_of_its_own_state() -> None:
+    task = plant()
+    environment = task.make_environment()
+    observation, _ = environment.reset(seed=0)
+    with pytest.raises(InfeasibleActionError, match="Nothing has moved"):
+        environment.step(np.array([2.0, 2.0]))
+    cap = observation[0]
+    environment.step(np.array([0.5 * cap, 0.4 * cap]))
+
+
+def test_single_and_batched_environments_live_through_the_same_episodes() -> None:
+    task = plant()
+    assert task.host is not None
+    batch, single = task.host(2, 1), task.make_environment()
+    rows = batch.reset([5, 6])
+    alone, _ = single.reset(seed=6)
+    for _ in range(15):
+        np.testing.assert_array_equal(rows[1], alone)
+        step = batch.step(np.full((2, 2), 0.1))
+        alone, reward, terminated, truncated, _ = single.step(np.full(2, 0.1))
+        np.testing.assert_array_equal(step.final_observation[1], alone)
+        assert (step.reward[1], step.terminated[1], step.truncated[1]) == (reward, terminated, truncated)
+        rows = step.observation
+        if terminated or truncated:
+            alone, _ = single.reset()
+
+
+@pytest.mark.parametrize(("horizon", "cut"), [(4, "truncated"), (10, "terminated")])
+def test_an_episode_ends_with_the_environment_or_the_horizon(horizon: int, cut: str) -> None:
+    environment = plant(horizon=horizon).make_environment()
+    environment.reset(seed=0)
+    for _ in range(min(horizon, 6)):
+        *_, terminated, truncated, _ = environment.step(np.zeros(2))
+    assert {"terminated": terminated, "truncated": truncated} == {"terminated": cut == "terminated",
+                                                                  "truncated": cut == "truncated"}  # fmt: skip
+
+
+def test_the_horizon_is_the_shorter_of_what_was_asked_for_and_registered() -> None:
+    assert [ib.Task("Pendulum-v1", horizon=steps).horizon for steps in (50, 500, None)] == [50, 200, 200]
+
+
+# Published sets -------------------------------------------------------------------------------------------
+
+
+def test_an_environment_may_publish_its_own_set() -> None:
+    task = plant(None, Published)
+    assert task.constraint.formula() == plant().constraint.formula()
+
+
+def test_a_given_set_and_a_published_one_hold_together() -> None:
+    task = plant(ib.Ball(radius_squared=0.25), Published)
+    observation = np.array([1.0, 0, 0, 1, 0, 0, 1])
+    assert task.constraint.contains(observation, np.array([0.3, 0.3]))
+    assert not task.constraint.contains(observation, np.array([0.6, 0.0]))
+    assert not task.constraint.contains(0.1 * observation, np.array([0.3, 0.3]))
+
+
+def test_numbers_that_the_environment_publishes_become_part_of_the_observation() -> None:
+    limit = ib.WeightedL1(weights=ib.obs["constraint/weights"], bound=ib.obs["constraint/limit", 0])
+    task = plant(limit, functools.partial(Plant, publishes=True))
+    assert task.observation_parts[-2:] == (("constraint/limit", 1), ("constraint/weights", 2))
+    environment = task.make_environment()
+    observation, _ = environment.reset(seed=1)
+    for _ in range(12):
+        np.testing.assert_allclose(observation[7], 0.5 * observation[0], rtol=1e-6)
+        action = environment.action_space.sample()
+        assert action @ [1.0, 2.0] <= observation[7]
+        observation, _, terminated, truncated, _ = environment.step(action)
+        if terminated or truncated:
+            observation, _ = environment.reset()
+
+
+def test_a_set_that_is_not_published_at_every_step_is_missed() -> None:
+    class Forgetful(Plant):
+        def _seen(self) -> Any:
+            self.publishes = self.time == 0
+            return super()._seen()
+
+    environment = plant(ib.Ball(radius_squared=1.0), Forgetful).make_environment()
+    environment.reset(seed=0)
+    with pytest.raises(SimulationError, match="every reset and step"):
+        environment.step(np.zeros(2))
+
+
+def test_a_constraint_object_is_not_a_published_number() -> None:
+    class Wrong(Plant):
+        def reset(self, **options: Any) -> Any:
+            return super().reset(**options)[0], {"constraint": ib.Ball(radius_squared=1.0)}
+
+    with pytest.raises(ConfigurationError, match="Publish the numbers"):
+        plant(None, Wrong)
+
+
+def test_a_limit_on_the_change_reads_the_previous_action_from_the_observation() -> None:
+    task = plant(ib.RateLimit(0.25), first_previous_action=[1.0, 0.5])
+    assert task.observation_parts[-1] == ("previous_action", 2)
+    environment = task.make_environment()
+    previous = np.array([1.0, 0.5])
+    observation, _ = environment.reset(seed=0)
+    for _ in range(20):
+        np.testing.assert_array_equal(observation[-2:], previous)
+        action = environment.action_space.sample()
+        assert np.abs(action - previous).max() <= 0.25
+        observation, _, terminated, truncated, _ = environment.step(action)
+        previous = action
+        if terminated or truncated:
+            observation, _ = environment.reset()
+            previous = np.array([1.0, 0.5])
+
+
+def test_an_episode_begins_with_zero_in_the_box_as_the_previous_action() -> None:
+    task = plant(ib.RateLimit(0.25) & ib.Box(0.5, 1.5))
+    observation, _ = task.make_environment().reset(seed=0)
+    np.testing.assert_array_equal(observation[-2:], [0.5, 0.5])
+    with pytest.raises(ConfigurationError, match="vector of 2 numbers"):
+        plant(ib.RateLimit(0.25), first_previous_action=[1.0, 2.0, 3.0])
+
+
+# Actions and boxes ----------------------------------------------------------------------------------------
+
+
+def test_actions_with_parts_arrive_in_their_shapes() -> None:
+    made: list[Shapes] = []
+
+    def make() -> Shapes:
+        made.append(Shapes())
+        return made[-1]
+
+    task = ib.Task(make, ib.Ball(radius_squared=1.0), horizon=5)
+    assert task.action_names == ("grid[0]", "grid[1]", "grid[2]", "grid[3]", "valve")
+    assert task.observation_size == 4
+    environment = task.make_environment()
+    environment.reset(seed=0)
+    environment.step(np.array([0.1, 0.2, 0.3, 0.4, -0.5], np.float32))
+    (received,) = made[-1].received
+    np.testing.assert_array_equal(received["grid"], np.array([[0.1, 0.2], [0.3, 0.4]], np.float32))
+    assert received["valve"] == np.float32(-0.5) and received["valve"].shape == ()
+
+
+def test_tuples_are_put_together_again_as_tuples() -> None:
+    space = gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Box(0, 1, (2,))])
+    order = flattening_of_space("action", space, "")
+    whole = order.unflatten(np.array([0.1, 0.2, 0.3]))
+    assert isinstance(whole, tuple)
+    np.testing.assert_allclose(order.flatten(whole), [0.1, 0.2, 0.3], rtol=1e-6)
+
+
+def test_the_box_is_that_of_environment_and_constraint_together_rounded_inward() -> None:
+    task = plant(ib.Ball(radius_squared=4.0) & ib.Box(0.1, [1.7, 9.0]))
+    assert np.all(task.action_low.astype(np.float64) >= 0.1)
+    assert task.action_high[0] <= 1.7 and task.action_high[1] == 2.0
+    corner = np.array([task.action_low, task.action_high])
+    assert task.constraint.contains(np.zeros(7), corner[0])
+
+
+def endless() -> gymnasium.Env[Any, Any]:
+    environment = Line()
+    environment.action_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    return environment
+
+
+def discrete_entry() -> gymnasium.Env[Any, Any]:
+    environment = Line()
+    environment.observation_space = gymnasium.spaces.Dict({"mode": gymnasium.spaces.Discrete(3)})
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("make", "constraint", "remedy"),
+    [
+        ("CartPole-v1", None, "Only continuous actions"),
+        (discrete_entry, None, "at 'mode'.*FlattenObservation"),
+        (endless, ib.Ball(radius_squared=1.0), r"constraint & ib\.Box\(low, high\)"),
+        (
+            Line,
+            ib.WeightedL1(weights=ib.obs[3:4], bound=1.0),
+            "an observation has 3 entries.*Correct the indices",
+        ),
+        (Line, ib.Box(3.0, 4.0), "units that env.step receives"),
+        (Line, ib.Box([0.0, 0.0], 1.0), "one entry for each"),
+        (Line, "power", "not a constraint"),
+        (Line(), None, "function that makes one"),
+        (lambda: 3, None, "not a Gymnasium environment"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_the_remedy(make: Any, constraint: Any, remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=remedy):
+        ib.Task(make, constraint, horizon=10)
+
+
+@pytest.mark.parametrize("horizon", [None, 0])
+def test_a_horizon_has_to_be_known(horizon: int | None) -> None:
+    with pytest.raises(ConfigurationError, match="horizon"):
+        ib.Task(Line, horizon=horizon)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "what"), [("nan", "entry 0 of the observation"), ("nan reward", "the reward")]
+)
+def test_what_is_not_a_number_stops_the_environment(flaw: str, what: str) -> None:
+    environment = ib.Task(functools.partial(Line, flaw), horizon=10).make_environment()
+    environment.reset(seed=0)
+    with pytest.raises(SimulationError, match=what):
+        for _ in range(5):
+            environment.step(np.zeros(1))
+
+
+def test_pictures_show_where_the_last_action_led() -> None:
+    environment = plant().make_environment(render_mode="rgb_array")
+    environment.reset(seed=0)
+    pictures = [environment.render()]
+    for _ in range(6):
+        environment.step(np.zeros(2))
+        pictures.append(environment.render())
+    assert [int(picture[0, 0, 0]) for picture in pictures] == [0, 1, 2, 3, 4, 5, 6]
+    assert environment.metadata["render_fps"] == 7
+
+
+# Measured scales ------------------------------------------------------------------------------------------
+
+
+def test_scales_are_measured_under_feasible_actions_and_leave_the_rest_alone() -> None:
+    task = ib.Task(functools.partial(Line, "negative"), ib.RateLimit(0.2), horizon=20)
+    scaled = task.normalised(steps=400)
+    assert isinstance(scaled, AssembledTask) and scaled.constraint is task.constraint
+    assert scaled.observation_shift is not None and scaled.observation_scale is not None
+    rows = []
+    environment = task.make_environment()
+    environment.action_space.seed(9)
+    for episode in range(20):
+        observation, _ = environment.reset(seed=episode)
+        for _ in range(20):
+            rows.append(observation)
+            observation, *_ = environment.step(environment.action_space.sample())
+    relative = (np.array(rows) - scaled.observation_shift) / scaled.observation_scale
+    assert np.abs(relative.mean(axis=0)).max() < 0.5
+    np.testing.assert_allclose(relative.std(axis=0)[[0, 1, 3]], 1.0, atol=0.35)
+    assert scaled.observation_scale[2] == 1.0, "an entry that never changes is not magnified"
+    assert scaled.training_reward(-1.0) == pytest.approx(0.0)
+
+
+def test_the_same_seed_measures_the_same_scales() -> None:
+    task = plant()
+    one, other = task.normalised(steps=50), task.normalised(steps=50)
+    np.testing.assert_array_equal(one.observation_shift, other.observation_shift)
+    assert (one.reward_divisor, one.reward_shift) == (other.reward_divisor, other.reward_shift)
+
+
+def test_either_scale_can_be_left_out() -> None:
+    task = plant(reward_divisor=3.0)
+    assert task.normalised(steps=50, rewards=False).reward_divisor == 3.0
+    assert task.normalised(steps=50, observations=False).observation_shift is None
+    with pytest.raises(ConfigurationError, match="too few"):
+        task.normalised(steps=1)
