@@ -56,7 +56,14 @@ class TrainedRun:
         require_same_constraint(task, config, folder.path)
         settings = {name: as_tuples(value) for name, value in config["learner"].items()}
         learner = make_learner(settings.pop("name"), **settings)
-        spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+        spec = Spec.of(
+            task.observation_size,
+            task.action_low,
+            task.action_high,
+            task.constraint,
+            task.observation_shift,
+            task.observation_scale,
+        )
         first, count = config["training"]["seed"], config["training"]["seeds"]
         states, step = read_states(folder, learner, spec, first, count)
         return cls(folder, task, learner, spec, tuple(range(first, first + count)), states, step)

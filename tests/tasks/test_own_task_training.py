@@ -1,0 +1,108 @@
+"""An environment of one's own is trained, resumed, loaded and opened again like any other task."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import inbounds as ib
+from inbounds.benchmark.trained import TrainedRun
+from inbounds.policies.networks import InputLayer, InputScale, apply_network, init_network
+from tests.tasks.own_environments import Plant
+
+LEARNER = ib.Aram(hidden=(16,), batch_size=16, proposals=10)
+SETTINGS: dict[str, Any] = {"warm_up": 40, "environments": 2, "seeds": 2, "episodes": 2, "evaluate_every": 0}
+
+
+@pytest.fixture(scope="module")
+def task() -> ib.Task:
+    limit = ib.WeightedL1(weights=ib.obs["constraint/weights"], bound=ib.obs["constraint/limit", 0])
+    make = functools.partial(Plant, publishes=True)
+    return ib.Task(make, limit & ib.RateLimit(0.5), name="plant", horizon=10).normalised(steps=100)
+
+
+@pytest.fixture(scope="module")
+def run(task: ib.Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own") / "run"
+    ib.train(task, LEARNER, steps=120, out=folder, **SETTINGS)
+    return folder
+
+
+@pytest.mark.slow
+def test_every_action_of_training_and_evaluation_was_feasible(run: Path) -> None:
+    rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert rows and all(row["worst_violation"] <= 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_a_run_says_where_the_parts_of_an_observation_lie(task: ib.Task, run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    assert [tuple(part) for part in config["observation_parts"]] == list(task.observation_parts)
+    assert config["reward_divisor"] == task.reward_divisor
+
+
+@pytest.mark.slow
+def test_measured_scales_are_saved_as_they_were_and_never_learnt(task: ib.Task, run: Path) -> None:
+    arrays = load_file(run / "policy.safetensors")
+    assert task.observation_shift is not None and task.observation_scale is not None
+    size = task.observation_size
+    for seed in range(2):
+        np.testing.assert_array_equal(arrays["actor/input_shift"][seed, :size], task.observation_shift)
+        np.testing.assert_array_equal(arrays["actor/input_scale"][seed, :size], task.observation_scale)
+        np.testing.assert_array_equal(arrays["actor/input_shift"][seed, size:], 0.0)
+        np.testing.assert_array_equal(arrays["actor/input_scale"][seed, size:], 1.0)
+
+
+@pytest.mark.slow
+def test_the_loaded_policy_computes_what_the_learner_computed(task: ib.Task, run: Path) -> None:
+    opened = TrainedRun.open(run, task).only(1)
+    policy = ib.load(run, seed=1, preference=(0.7, 0.3))
+    environment = task.make_environment()
+    observation, _ = environment.reset(seed=4)
+    state = jax.tree.map(lambda leaf: leaf[0], opened.states)
+    raw = opened.learner.deterministic(state, opened.spec, jnp.asarray(observation), jnp.asarray([0.7, 0.3]))
+    expected = task.constraint.project(observation, np.asarray(raw, np.float64))
+    np.testing.assert_allclose(policy.act(observation, deterministic=True), expected, atol=1e-5)
+    for _ in range(20):
+        observation, _, terminated, truncated, _ = environment.step(policy.act(observation))
+        if terminated or truncated:
+            observation, _ = environment.reset()
+
+
+@pytest.mark.slow
+def test_a_resumed_run_goes_on_with_new_episodes_and_says_so(
+    task: ib.Task, run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "resumed"
+    shutil.copytree(run, folder)
+    ib.train(task, LEARNER, steps=160, out=folder, resume=True, **SETTINGS)
+    assert json.loads((folder / "provenance.json").read_text())["resumed_exactly"] is False
+    assert json.loads((folder / "evaluations.jsonl").read_text().splitlines()[-1])["step"] == 160
+
+
+def test_a_network_with_measured_inputs_is_the_plain_one_on_relative_inputs() -> None:
+    shift, scale = np.array([5.0, -3.0], np.float32), np.array([2.0, 0.1], np.float32)
+    key, inputs = jax.random.key(0), jnp.asarray([[6.0, -2.9, 0.3]])
+    plain, scaled = init_network(key, (3, 4, 1)), init_network(key, (3, 4, 1), InputScale(shift, scale))
+    relative = jnp.asarray([[0.5, 1.0, 0.3]])
+    np.testing.assert_allclose(apply_network(scaled, inputs), apply_network(plain, relative), atol=1e-6)
+
+
+def test_gradients_leave_measured_inputs_alone() -> None:
+    network = init_network(
+        jax.random.key(0), (1, 4, 1), InputScale(np.ones(1, np.float32), np.ones(1, np.float32))
+    )
+    slope = jax.grad(lambda net: jnp.sum(apply_network(net, jnp.ones((3, 1)) * 2.0)))(network)
+    first = slope[0]
+    assert isinstance(first, InputLayer)
+    assert float(jnp.abs(first.input_shift).sum() + jnp.abs(first.input_scale).sum()) == 0.0
+    assert float(jnp.abs(first.weight).sum()) > 0.0
