@@ -205,11 +205,12 @@ def test_evaluating_a_run_prints_its_protocol_and_writes_its_numbers(
     assert len(written["final"]["return"]) == 1 and len(written["front"]["points"]) == 12
 
 
-@pytest.mark.parametrize("command", ["evaluate"])
+@pytest.mark.parametrize("command", ["evaluate", "audit"])
 def test_a_folder_that_is_no_run_is_refused(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, str(tmp_path)]) == 2
+    task = ["reacher"] if command == "audit" else []
+    assert main([command, str(tmp_path), *task]) == 2
     assert "is not a run" in capsys.readouterr().err
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import pickle
+import sys
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -9,6 +15,8 @@ import numpy as np
 import pytest
 
 import inbounds as ib
+from inbounds.benchmark.audit import audit
+from inbounds.errors import CheckpointError
 
 sb3: Any = pytest.importorskip("stable_baselines3")
 torch: Any = pytest.importorskip("torch")
@@ -95,3 +103,53 @@ def test_a_trained_agent_is_deployed_behind_a_safety_filter() -> None:
         assert env.constraint.violation(observation, action.astype(np.float64)) <= 0.0
         observation, *_ = env.step(action)
     assert safety.metrics()["calls"] == 50
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("zips")
+    env, _ = wrapped(ib.ProjectAction)
+    for algorithm in ALGORITHMS:
+        agent(algorithm, env).save(folder / algorithm)
+    return folder
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_saved_agent_is_audited_as_it_predicts(algorithm: str, saved: Any) -> None:
+    task, path = ib.make("reacher"), saved / f"{algorithm}.zip"
+    found = audit(path, task, steps=40, deterministic=True, interpreter=sys.executable)
+    assert found.kind.endswith({"PPO": "PPO or A2C"}.get(algorithm, algorithm)) and found.steps == 40
+    model = getattr(sb3, algorithm).load(path, device="cpu")
+    same = audit(lambda seen: model.predict(seen, deterministic=True)[0], task, steps=40)
+    assert (found.violations, found.worst_excess) == (same.violations, pytest.approx(same.worst_excess, 1e-4))
+
+
+def test_an_agent_with_another_activation_is_rebuilt_without_its_pickles(tmp_path: Path, saved: Any) -> None:
+    """The options of such an agent are pickled in the file, and a payload there must stay asleep."""
+    env, _ = wrapped(ib.ProjectAction)
+    options = {"activation_fn": torch.nn.Tanh, "net_arch": [8]}
+    sb3.SAC("MlpPolicy", env, policy_kwargs=options, device="cpu").save(tmp_path / "plain")
+    touched = tmp_path / "executed"
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (touched,))
+
+    poison = base64.b64encode(pickle.dumps(Payload())).decode()
+    with zipfile.ZipFile(tmp_path / "plain.zip") as source, zipfile.ZipFile(tmp_path / "bad.zip", "w") as out:
+        for part in source.namelist():
+            content = source.read(part)
+            if part == "data":
+                data = json.loads(content)
+                for value in data.values():
+                    if isinstance(value, dict) and ":serialized:" in value:
+                        value[":serialized:"] = poison
+                content = json.dumps(data).encode()
+            out.writestr(part, content)
+    found = audit(tmp_path / "bad.zip", ib.make("reacher"), steps=5, interpreter=sys.executable)
+    assert found.steps == 5 and not touched.exists()
+
+
+def test_an_agent_for_another_task_is_refused(saved: Any) -> None:
+    with pytest.raises(CheckpointError, match="Save it again"):
+        audit(saved / "SAC.zip", ib.make("halfcheetah"), steps=5, interpreter=sys.executable)

@@ -1,0 +1,114 @@
+"""`inbounds audit`: replay any policy on a task and certify that every action was feasible, or show where not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from inbounds.cli.device import prepare_device
+
+REMEDY = "Name an inbounds.Task, or a function that returns one."
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Replay a policy and judge every action by the task's constraint, in float64, with no tolerance.
+
+    The exit status is 0 if no action violated the constraint, 1 if one did, and 2 if nothing could be judged.
+    """
+
+    policy: Annotated[
+        tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN|FOLDER|FILE.onnx|FILE.zip|MODULE:CALLABLE")
+    ]
+    """A run or exported folder, an ONNX file, a zip of stable-baselines3 (opened in a process of its own), or a
+    function of an observation, as module:callable or file.py:callable."""
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK|MODULE:TASK")]
+    """Name of the task (`inbounds list tasks`), or where to import your own from."""
+    steps: int = 10_000
+    """Actions to judge."""
+    episodes: int | None = None
+    """Stop after so many whole episodes."""
+    seed: int = 0
+    """Seed of the environment and of the policy's draws."""
+    deterministic: bool = False
+    """Ask for the deterministic action."""
+    preference: tuple[float, float] = (0.9, 0.1)
+    """Preference of a preference-conditioned policy."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Write certificate.json and certificate.html there."""
+    interpreter: Annotated[str | None, tyro.conf.arg(metavar="PYTHON")] = None
+    """A Python that has stable-baselines3; by default that of `make peers`."""
+
+
+def run(arguments: list[str]) -> int:
+    """Audit one policy and return the exit status."""
+    options = tyro.cli(Options, prog="inbounds audit", args=arguments)
+    prepare_device("cpu")
+    from inbounds.benchmark.audit import audit
+
+    certificate = audit(
+        options.policy,
+        audited_task(options.task),
+        steps=options.steps,
+        episodes=options.episodes,
+        seed=options.seed,
+        deterministic=options.deterministic,
+        preference=options.preference,
+        interpreter=options.interpreter,
+    )
+    show(Console(highlight=False), certificate)
+    if options.out is not None:
+        from inbounds.report.certificate import page
+
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "certificate.json").write_text(json.dumps(certificate.as_json(), indent=1) + "\n")
+        (options.out / "certificate.html").write_text(page(certificate), encoding="utf-8")
+        print(f"wrote {options.out / 'certificate.json'} and {options.out / 'certificate.html'}")
+    return 0 if certificate.is_passed else 1
+
+
+def audited_task(name: str) -> Any:
+    """Return a task by its name, or import one; a function that makes a task is called."""
+    if ":" not in name:
+        from inbounds.tasks.registry import make
+
+        return make(name)
+    from inbounds.benchmark.audited_policy import imported
+    from inbounds.errors import InvalidInputError
+    from inbounds.tasks.task import Task
+
+    found = imported(name)
+    try:
+        task = found() if callable(found) and not isinstance(found, Task) else found
+    except TypeError as error:
+        raise InvalidInputError(f"{name} cannot be called without arguments ({error}). {REMEDY}") from error
+    if not isinstance(task, Task):
+        raise InvalidInputError(f"{name} is {type(task).__name__}, not a task. {REMEDY}")
+    return task
+
+
+def show(console: Console, certificate: Any) -> None:
+    """Print the certificate and its verdict."""
+    from inbounds.report.certificate import rows
+
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows(certificate):
+        table.add_row(name, value)
+    console.print(table)
+    if certificate.is_passed:
+        console.print(f"passed: {certificate.steps:,} actions, every one of them feasible")
+    else:
+        console.print(
+            f"failed: {certificate.violations:,} of {certificate.steps:,} actions violate the constraint. Put a "
+            f"SafetyFilter before the actuator, or project (docs/safety_filter.md).",
+            soft_wrap=True,
+        )
