@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(compiled_run, tmp_path, mon
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "save_file", full)
+    monkeypatch.setattr(checkpoints, "write_sealed", full)
     with pytest.raises(CheckpointError, match="free some disk"):
         checkpoints.write_checkpoint(folder, 20, tree, {}, keep=1)
     arrays, notes = read_checkpoint(latest_checkpoint(folder))

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
+from inbounds.deploy.sealed_arrays import read_json, read_sealed, write_sealed
 from inbounds.errors import CheckpointError
 
 FORMAT = 1
@@ -105,8 +105,9 @@ def write_checkpoint(folder: Path, step: int, tree: Any, notes: Mapping[str, Any
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
-        save_file(flatten(tree), temporary / ARRAYS)
-        (temporary / NOTES).write_text(json.dumps({"format": FORMAT, "step": step, **notes}, indent=1))
+        written = json.dumps({"format": FORMAT, "step": step, **notes}, indent=1)
+        (temporary / NOTES).write_text(written)
+        write_sealed(temporary / ARRAYS, flatten(tree), json.loads(written))
         for name in (ARRAYS, NOTES):
             with open(temporary / name, "rb+") as handle:
                 os.fsync(handle.fileno())
@@ -134,13 +135,13 @@ def latest_checkpoint(folder: Path) -> Path:
 def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the arrays and notes of a checkpoint; a damaged or foreign file is refused whole."""
     try:
-        notes = json.loads((path / NOTES).read_text())
-        arrays = load_file(path / ARRAYS)
-    except (OSError, ValueError, SafetensorError) as error:
+        notes = read_json(path / NOTES)
+        arrays = read_sealed(path / ARRAYS, notes)
+    except (FileNotFoundError, CheckpointError) as error:
         raise CheckpointError(
             f"{path.name} cannot be read ({error}). It is truncated or not a checkpoint; use an older one."
         ) from error
-    if not isinstance(notes, dict) or notes.get("format") != FORMAT:
+    if notes.get("format") != FORMAT:
         raise CheckpointError(
             f"{path.name} has another format than {FORMAT}. Resume it with the version that wrote it."
         )

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save_file
-
+from inbounds.deploy.sealed_arrays import meaning_of_run, write_sealed
 from inbounds.errors import ConfigurationError, InvalidInputError
 
 CONFIG, PROVENANCE, POLICY = "config.json", "provenance.json", "policy.safetensors"
@@ -60,7 +59,7 @@ class RunFolder:
     def write_policy(self, arrays: Mapping[str, Any]) -> None:
         """Write what acting needs, all seeds on a leading axis; small enough to be sent around."""
         temporary = self.path / f".{POLICY}"
-        save_file(dict(arrays), temporary)
+        write_sealed(temporary, arrays, meaning_of_run(self.config()))
         temporary.replace(self.path / POLICY)
 
     def log(self, name: str, row: Mapping[str, Any]) -> None:
