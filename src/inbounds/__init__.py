@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from inbounds.constraints import check_constraint as check_constraint
     from inbounds.constraints import obs as obs
     from inbounds.constraints import previous_action as previous_action
+    from inbounds.deploy.export import export as export
     from inbounds.deploy.policy import load as load
     from inbounds.deploy.safety_filter import SafetyFilter as SafetyFilter
     from inbounds.learners.aram import Aram as Aram
@@ -66,6 +67,7 @@ _PUBLIC = {
         "obs",
         "previous_action",
     ),
+    "inbounds.deploy.export": ("export",),
     "inbounds.deploy.policy": ("load",),
     "inbounds.deploy.safety_filter": ("SafetyFilter",),
     "inbounds.learners.aram": ("Aram",),
@@ -106,6 +108,7 @@ __all__ = [
     "check_task",
     "constraints",
     "errors",
+    "export",
     "load",
     "make",
     "obs",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +14,65 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from inbounds.constraints import Constraint, constraint_from_json
+from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import Situation
+from inbounds.deploy.export_manifest import MANIFEST, read_arrays, read_manifest
+from inbounds.deploy.policy_network import Arrays, Layers, array_of, read_layers
+from inbounds.deploy.policy_proposals import (
+    Allocation,
+    AlongRays,
+    Asked,
+    Head,
+    NoisySquashed,
+    PlainGaussian,
+    Range,
+    Squashed,
+    SquashedGaussian,
+    ThroughFlow,
+)
 from inbounds.errors import CheckpointError, InvalidInputError
 
 GAUSSIAN_LEARNERS = ("aram", "sosac", "sac", "spre")
-"""Learners whose network says mean and log-deviation; the deterministic ones say the action itself."""
-DETERMINISTIC_LEARNERS = ("td3", "dpre", "nfwpo")
+"""Learners whose network says mean and log-deviation, squashed by tanh."""
+DETERMINISTIC_LEARNERS = ("td3", "dpre", "nfwpo", "optlayer")
+"""Learners whose network says the action itself; what is infeasible is projected."""
+LAYERED_LEARNERS = ("artd3", "focops", "dalpha", "drad", "srad", "appropt", "flowpg")
+"""Learners with a map of their own behind the network."""
+KNOWN_LEARNERS = GAUSSIAN_LEARNERS + DETERMINISTIC_LEARNERS + LAYERED_LEARNERS
 
-Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
+MOST_PROPOSALS = 10_000
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, SafetensorError)
+"""What reading a file that is not what it should be may raise."""
+
+Single = NDArray[np.float32]
+Double = NDArray[np.float64]
+
+
+PROJECTED, UNANSWERED = -1, -2
+"""In place of the number of the accepted proposal: none was, or no action could be found (an empty set, NaN)."""
+UNDECIDED = -3
+
+
+class Decision(NamedTuple):
+    """An action, and the number of the proposal that it is."""
+
+    action: Single
+    accepted: int
+
+
+class Plan(NamedTuple):
+    """Everything that was learnt and decided, before it is put to use: what a file holds of a policy."""
+
+    task: str
+    learner: dict[str, Any]
+    seed: int
+    observation_size: int
+    box: Range
+    arrays: Arrays
+    constraint: dict[str, Any]
+    preference: tuple[float, float] | None
+    """The default weights of return and validity where the network takes them."""
+    proposals: int
 
 
 class Policy:
@@ -33,135 +87,291 @@ class Policy:
     def __init__(
         self,
         layers: Layers,
+        head: Head,
         constraint: Constraint,
-        low: NDArray[np.float32],
-        high: NDArray[np.float32],
         *,
-        preference: NDArray[np.float32] | None,
-        is_gaussian: bool,
+        preference: Single | None,
         proposals: int,
+        degrees: float | None,
         rng: np.random.Generator,
     ) -> None:
-        """Keep what acting needs."""
-        self.layers, self.constraint, self.preference = layers, constraint, preference
-        self.is_gaussian, self.proposals, self.rng = is_gaussian, proposals, rng
-        self.low, self.high = low, high
-        self._middle, self._half = np.float32(0.5) * (high + low), np.float32(0.5) * (high - low)
+        """Keep what acting needs; `degrees` of freedom make the noise Student's instead of normal."""
+        self.layers, self.head, self.constraint, self.preference = layers, head, constraint, preference
+        self.proposals, self.degrees, self.rng = proposals, degrees, rng
         self.observation_size = layers[0][0].shape[0] - (0 if preference is None else len(preference))
+        self.action_size = len(head.box.low)
         self.projections = 0
         """How often no proposal was feasible."""
 
-    def act(self, observation: Any, deterministic: bool = False) -> NDArray[np.float32]:
+    def act(self, observation: Any, deterministic: bool = False, *, previous_action: Any = None) -> Single:
         """Return a feasible action in the units that `env.step` receives."""
+        at, seen = self._situation(observation, previous_action)
+        output = self.forward(seen.astype(np.float32))
+        if deterministic or not self.head.takes_noise:
+            centre = np.zeros((1, self.action_size), np.float32)
+            return self._decided(at, output, centre, is_last=True).action
+        left = self.proposals
+        while True:
+            noise = self.noise(min(self.block, left))
+            left -= len(noise)
+            decision = self._decided(at, output, noise, is_last=left <= 0)
+            if decision.accepted != UNDECIDED:
+                return decision.action
+
+    def decide(self, observation: Any, noise: Any, *, previous_action: Any = None) -> Decision:
+        """Return what the policy makes of given noise, (N, d), and which row was accepted: what a graph returns."""
+        at, seen = self._situation(observation, previous_action)
+        output = self.forward(seen.astype(np.float32))
+        return self._decided(at, output, np.asarray(noise, np.float32), is_last=True)
+
+    def _decided(self, at: Situation, output: Single, noise: Single, *, is_last: bool) -> Decision:
+        candidates: Single = self.head.proposals(Asked(np, at.observation, at.previous_action, output, noise))
+        is_feasible = self.constraint.accepts(at, candidates.astype(np.float64))
+        first = int(is_feasible.argmax())
+        if is_feasible[first]:
+            return Decision(candidates[first], first)
+        if not is_last:
+            return Decision(candidates[-1], UNDECIDED)
+        self.projections += 1
+        moved = self.constraint.project(at.observation, candidates[-1], previous_action=at.previous_action)
+        return Decision(np.asarray(moved, np.float32), PROJECTED)
+
+    def _situation(self, observation: Any, previous_action: Any) -> tuple[Situation, Double]:
+        """Check what the policy is told; the constraint is then asked without checking it again."""
         seen = np.asarray(observation, dtype=np.float64)
-        if seen.shape != (self.observation_size,) or not np.isfinite(seen).all():
+        if seen.shape != (self.observation_size,) or not is_finite(seen):
             raise InvalidInputError(
                 f"the policy expects one finite observation of {self.observation_size} entries, got {seen.shape}: "
                 f"{observation}. Pass the observation as the environment returned it."
             )
-        output = self.forward(seen.astype(np.float32))
-        if not self.is_gaussian:
-            return self._first_feasible(seen, self._stretched(np.tanh(output))[None])
-        mean, log_deviation = np.split(output, 2)
-        if deterministic:
-            return self._first_feasible(seen, self._stretched(np.tanh(mean))[None])
-        deviation = np.exp(np.clip(log_deviation, -20.0, 2.0))
-        drawn = 0
-        while True:
-            count = min(self.block, self.proposals - drawn)
-            noise = self.rng.standard_normal((count, mean.size), dtype=np.float32)
-            candidates = self._stretched(np.tanh(mean + deviation * noise))
-            drawn += count
-            is_feasible = self.constraint.contains(seen, candidates)
-            if is_feasible.any():
-                accepted: NDArray[np.float32] = candidates[int(is_feasible.argmax())]
-                return accepted
-            if drawn >= self.proposals:
-                return self._projected(seen, candidates[-1])
+        if previous_action is None:
+            return Situation(np, np.float64, seen, None), seen
+        before = np.asarray(previous_action, dtype=np.float64)
+        if before.shape != (self.action_size,) or not is_finite(before):
+            raise InvalidInputError(
+                f"the previous action is {previous_action}, but {self.action_size} finite numbers are expected. "
+                f"Pass what was executed last."
+            )
+        return Situation(np, np.float64, seen, before), seen
 
-    def forward(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+    def noise(self, count: int) -> Single:
+        """Draw the noise of some proposals."""
+        shape = (count, self.action_size)
+        if self.degrees is None:
+            return self.rng.standard_normal(shape, dtype=np.float32)
+        return self.rng.standard_t(self.degrees, shape).astype(np.float32)
+
+    def forward(self, observation: Single) -> Single:
         """Return the network's output for one observation."""
         hidden = observation if self.preference is None else np.concatenate([observation, self.preference])
         for weight, bias in self.layers[:-1]:
             hidden = np.maximum(hidden @ weight + bias, np.float32(0))
         weight, bias = self.layers[-1]
-        output: NDArray[np.float32] = hidden @ weight + bias
+        output: Single = hidden @ weight + bias
         return output
 
-    def _stretched(self, squashed: NDArray[np.float32]) -> NDArray[np.float32]:
-        return np.clip(self._middle + self._half * squashed, self.low, self.high)
 
-    def _first_feasible(
-        self, seen: NDArray[np.float64], candidates: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        if bool(self.constraint.contains(seen, candidates[0])):
-            raw: NDArray[np.float32] = candidates[0]
-            return raw
-        return self._projected(seen, candidates[0])
-
-    def _projected(self, seen: NDArray[np.float64], action: NDArray[np.float32]) -> NDArray[np.float32]:
-        self.projections += 1
-        projected: NDArray[np.float32] = np.asarray(self.constraint.project(seen, action), np.float32)
-        return projected
+def is_finite(values: Double) -> bool:
+    """Tell whether all entries are finite numbers; a sum that is finite tells it fastest."""
+    return math.isfinite(np.add.reduce(values)) or bool(np.isfinite(values).all())
 
 
-def load(path: str | Path, seed: int | None = None, preference: tuple[float, float] = (0.9, 0.1)) -> Policy:
-    """Load the policy of a run folder.
+def load(
+    path: str | Path,
+    seed: int | None = None,
+    preference: tuple[float, float] | None = None,
+    *,
+    constraint: Constraint | None = None,
+    task: str | None = None,
+) -> Policy:
+    """Load the policy of a run folder, or of a folder that `inbounds export` wrote.
 
     Args:
-        path: the folder that training wrote, or one that holds its config.json and policy.safetensors.
+        path: the folder that training or export wrote, or one that holds its config.json and policy.safetensors.
         seed: which of the trained seeds; the first one by default. The policy's own draws start from it, too.
-        preference: weight of reward and of validity, for policies that were learnt for all of them.
+        preference: weight of reward and of validity, for policies that were learnt for all of them; by default
+            that of the export, or else (0.9, 0.1).
+        constraint: the set of a policy that was trained with an `Oracle`, whose function no file may name.
+        task: the name of the task that the policy must be for; any other one is refused.
     """
-    folder = Path(path)
+    plan = read_plan(Path(path), seed)
+    if task is not None and task != plan.task:
+        raise InvalidInputError(
+            f"{path} holds a policy for '{plan.task}', not for '{task}'. Give the folder of '{task}'."
+        )
     try:
-        config = json.loads((folder / "config.json").read_text())
-        arrays = load_file(folder / "policy.safetensors")
-        name = config["learner"]["name"]
-        first, count = int(config["training"]["seed"]), int(config["training"]["seeds"])
-        constraint = constraint_from_json(config["constraint"])
-        low, high = (np.asarray(config[side], np.float32) for side in ("action_low", "action_high"))
+        return policy_of(plan, constraint or known_constraint(plan), preference)
+    except DAMAGE as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise CheckpointError(
+            f"{path} is damaged ({error}). Restore it, or train and export again."
+        ) from error
+
+
+def read_plan(folder: Path, seed: int | None = None) -> Plan:
+    """Return what a folder holds of a policy; an exported one is compared with its checksums first."""
+    try:
+        plan = _exported_plan(folder, seed) if (folder / MANIFEST).exists() else _run_plan(folder, seed)
     except FileNotFoundError as error:
         raise InvalidInputError(
-            f"{folder} is not a run ({error}). Give the folder that training wrote."
+            f"{folder} is not a run ({error}). Give the folder that training or export wrote."
         ) from error
-    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+    except InvalidInputError:
+        raise
+    except (*DAMAGE, OSError, MemoryError) as error:
         raise CheckpointError(
             f"{folder} is damaged or was written by another version ({error}). Train again or restore it."
         ) from error
-    if name not in GAUSSIAN_LEARNERS + DETERMINISTIC_LEARNERS:
+    if plan.learner["name"] not in KNOWN_LEARNERS:
         raise InvalidInputError(
-            f"a policy of '{name}' acts through more than a network and a projection, which this runtime does not "
-            f"hold. Known: {', '.join(GAUSSIAN_LEARNERS + DETERMINISTIC_LEARNERS)}. Evaluate it with "
-            f"`inbounds evaluate`."
+            f"a policy of '{plan.learner['name']}' acts through more than a network and a map, which this runtime "
+            f"does not hold. Known: {', '.join(KNOWN_LEARNERS)}. Evaluate it with `inbounds evaluate`."
         )
+    if not 1 <= plan.proposals <= MOST_PROPOSALS:
+        raise CheckpointError(
+            f"{folder} asks for {plan.proposals} proposals, but 1 to {MOST_PROPOSALS} are possible. Correct it."
+        )
+    return plan
+
+
+def known_constraint(plan: Plan) -> Constraint:
+    """Return the set of a plan; one that would run a function has to be given by the caller instead."""
+    if names_code(plan.constraint):
+        raise InvalidInputError(
+            "this policy was trained with an Oracle, and a function that a file names is never run. Pass the "
+            "set itself: load(path, constraint=task.constraint)."
+        )
+    return constraint_from_json(plan.constraint)
+
+
+def names_code(data: Any) -> bool:
+    """Tell whether a constraint in JSON, or anything inside it, is an Oracle."""
+    if isinstance(data, Mapping):
+        return data.get("kind") == "Oracle" or any(names_code(value) for value in data.values())
+    return isinstance(data, list) and any(names_code(value) for value in data)
+
+
+def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float] | None = None) -> Policy:
+    """Put a plan to use."""
+    layers, head = read_layers(plan.arrays, "actor"), head_of(plan, constraint)
+    chosen = None if plan.preference is None else np.asarray(preference or plan.preference, np.float32)
+    if chosen is not None and (chosen.shape != (2,) or not np.isfinite(chosen).all()):
+        raise InvalidInputError(f"preference={preference} is not two finite numbers. Pass (0.9, 0.1), say.")
+    settings = plan.learner
+    policy = Policy(
+        layers,
+        head,
+        constraint,
+        preference=chosen,
+        proposals=plan.proposals,
+        degrees=float(settings["degrees"]) if settings.get("target") == "student" else None,
+        rng=np.random.default_rng(plan.seed),
+    )
+    size, outputs = len(plan.box.low), layers[-1][0].shape[1]
+    wanted = 2 * size if isinstance(head, SquashedGaussian) or settings["name"] == "srad" else size
+    if policy.observation_size != plan.observation_size or outputs != wanted:
+        raise CheckpointError(
+            f"the network reads {policy.observation_size} entries and writes {outputs}, but the configuration asks "
+            f"for {plan.observation_size} and {wanted}: they belong to different tasks. Restore the folder."
+        )
+    if constraint.size() not in (None, size):
+        raise CheckpointError(
+            f"the set speaks of {constraint.size()} entries, but actions have {size}. Restore the folder."
+        )
+    return policy
+
+
+def head_of(plan: Plan, constraint: Constraint) -> Head:
+    """Return the map between network and constraint that a learner acts through."""
+    name, settings, box = plan.learner["name"], plan.learner, plan.box
+    if name in GAUSSIAN_LEARNERS:
+        return SquashedGaussian(box)
+    if name in DETERMINISTIC_LEARNERS:
+        return Squashed(box)
+    if name == "artd3":
+        return NoisySquashed(box, float(settings["exploration"]))
+    if name == "focops":
+        return PlainGaussian(box, array_of(plan.arrays, "log_std"))
+    if name == "appropt":
+        return Allocation(box, constraint)
+    if name == "flowpg":
+        low, high = settings["condition_range"]
+        names = [f"layer/flow/{index}" for index in range(int(settings["flow_layers"]))]
+        networks = [
+            [read_layers(plan.arrays, f"{one}/{part}") for part in ("scale", "shift")] for one in names
+        ]
+        couplings = tuple((scale, shift) for scale, shift in networks)
+        places = places_read(constraint, plan.observation_size)
+        return ThroughFlow(box, couplings, places, (float(low), float(high)))
+    return AlongRays(box, constraint, is_smooth=name != "dalpha", takes_noise=name == "srad")
+
+
+def places_read(constraint: Constraint, observation_size: int) -> NDArray[np.int64]:
+    """Return which entries of an observation a constraint reads, in order."""
+    places = np.arange(observation_size, dtype=np.float64)
+    read = [
+        np.ravel(value.read_unscaled(places))
+        for member in constraint.members()
+        for value in member.parameters().values()
+        if isinstance(value, Reference) and value.source == "observation"
+    ]
+    return np.unique(np.concatenate([np.zeros(0), *read])).astype(np.int64)
+
+
+def _run_plan(folder: Path, seed: int | None) -> Plan:
+    config = json.loads((folder / "config.json").read_text())
+    arrays = load_file(folder / "policy.safetensors")
+    learner = dict(config["learner"])
+    first, count = int(config["training"]["seed"]), int(config["training"]["seeds"])
     wanted = first if seed is None else seed
     if not first <= wanted < first + count:
         raise InvalidInputError(
             f"seed {wanted} was not trained in {folder}. Choose one of {first}..{first + count - 1}."
         )
-    layers = _layers(arrays, wanted - first, folder)
-    is_conditioned = name == "aram"
-    policy = Policy(
-        layers,
-        constraint,
-        low,
-        high,
-        preference=np.asarray(preference, np.float32) if is_conditioned else None,
-        is_gaussian=name in GAUSSIAN_LEARNERS,
-        proposals=int(config["learner"].get("proposals", 1)),
-        rng=np.random.default_rng(wanted),
-    )
-    if policy.observation_size != int(config["observation_size"]):
-        raise CheckpointError(f"{folder}: network and configuration disagree on the size of an observation.")
-    return policy
-
-
-def _layers(arrays: dict[str, NDArray[Any]], index: int, folder: Path) -> Layers:
-    depth = sum(1 for name in arrays if name.startswith("actor/") and name.endswith("/weight"))
-    try:
-        return [(arrays[f"actor/{k}/weight"][index], arrays[f"actor/{k}/bias"][index]) for k in range(depth)]
-    except (KeyError, IndexError) as error:
+    if any(len(array.shape) == 0 or array.shape[0] != count for array in arrays.values()):
         raise CheckpointError(
-            f"{folder}: policy.safetensors lacks layers ({error}). Train again or restore it."
-        ) from error
+            f"{folder}: policy.safetensors does not hold {count} seeds. Train again or restore it."
+        )
+    return Plan(
+        task=str(config["task"]),
+        learner=learner,
+        seed=wanted,
+        observation_size=int(config["observation_size"]),
+        box=_box(config),
+        arrays={name: array[wanted - first] for name, array in arrays.items()},
+        constraint=dict(config["constraint"]),
+        preference=(0.9, 0.1) if learner["name"] == "aram" else None,
+        proposals=int(learner.get("proposals", 1)),
+    )
+
+
+def _exported_plan(folder: Path, seed: int | None) -> Plan:
+    manifest = read_manifest(folder)
+    if seed not in (None, manifest["seed"]):
+        raise InvalidInputError(
+            f"{folder} holds seed {manifest['seed']} alone, not {seed}. Export that one from its run."
+        )
+    preference = manifest["preference"]
+    return Plan(
+        task=str(manifest["task"]),
+        learner=dict(manifest["learner"]),
+        seed=int(manifest["seed"]),
+        observation_size=int(manifest["observation_size"]),
+        box=_box(manifest),
+        arrays=read_arrays(folder, manifest),
+        constraint=dict(manifest["constraint"]),
+        preference=None if preference is None else (float(preference[0]), float(preference[1])),
+        proposals=int(manifest["proposals"]),
+    )
+
+
+def _box(data: Mapping[str, Any]) -> Range:
+    low, high = (np.asarray(data[side], np.float32) for side in ("action_low", "action_high"))
+    if (
+        low.ndim != 1
+        or low.shape != high.shape
+        or not (np.isfinite([low, high]).all() and (low <= high).all())
+    ):
+        raise CheckpointError("action_low and action_high are no box of finite numbers. Restore the folder.")
+    return Range(low, high)

@@ -1,0 +1,59 @@
+"""`inbounds export`: one folder with a policy that cannot leave its constraint, for ONNX and for numpy alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Write a policy as policy.onnx, with its constraint inside the graph, and as policy.safetensors + policy.json.
+
+    The graph takes an observation, noise, and where they matter a preference and the previous action; what it
+    returns is feasible by construction. `inbounds.load` reads the folder with numpy alone.
+    """
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The folder of a run."""
+    out: Path | None = None
+    """Where to write; by default the folder `exported` inside the run."""
+    seed: int | None = None
+    """Which of the trained seeds; the first one by default."""
+    proposals: int | None = None
+    """How many proposals the graph tests per call; by default as many as in training."""
+    preference: tuple[float, float] | None = None
+    """Weights of return and validity that are used where none are given later."""
+    check: int = 256
+    """Random states in which graph and numpy policy are compared after writing; 0 leaves it out."""
+
+
+def run(arguments: list[str]) -> int:
+    """Export one policy, compare it with the original, and say what was written."""
+    options = tyro.cli(Options, prog="inbounds export", args=arguments)
+    from inbounds.deploy.export import export
+    from inbounds.deploy.export_check import compare
+
+    console = Console(highlight=False)
+    written = export(
+        options.run,
+        options.out,
+        seed=options.seed,
+        proposals=options.proposals,
+        preference=options.preference,
+    )
+    console.print(f"wrote {written}", soft_wrap=True)
+    if options.check < 1 or not written.is_feasible_by_construction:
+        return 0
+    found = compare(written.path, options.check)
+    console.print(
+        f"checked in {found.states} random states ({found.empty} of them leave no action): {found.violations} "
+        f"violations in float64, {found.projected} projections, other choices than numpy in "
+        f"{found.other_choices}, otherwise at most {found.largest_difference:.1e} of the box away.",
+        soft_wrap=True,
+    )
+    return 1 if found.violations else 0

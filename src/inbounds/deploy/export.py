@@ -1,0 +1,202 @@
+"""How a policy leaves the lab: one folder with a graph that holds its constraint, and the same for numpy alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from inbounds.constraints import Constraint
+from inbounds.deploy.export_manifest import (
+    ARRAYS,
+    FORMAT,
+    GRAPH,
+    MANIFEST,
+    VERSION,
+    checksum,
+    checksum_of_json,
+    identity,
+    sealed,
+)
+from inbounds.deploy.onnx_policy import FEASIBLE, UNFILTERED, policy_model
+from inbounds.deploy.policy import (
+    LAYERED_LEARNERS,
+    MOST_PROPOSALS,
+    Plan,
+    Policy,
+    known_constraint,
+    names_code,
+    policy_of,
+    read_plan,
+)
+from inbounds.deploy.policy_network import layer_arrays, read_layers
+from inbounds.errors import ConfigurationError
+
+DEFAULT_FOLDER = "exported"
+FILES = (MANIFEST, ARRAYS, GRAPH)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What was written, and whether the graph holds the constraint."""
+
+    path: Path
+    task: str
+    seed: int
+    proposals: int
+    is_feasible_by_construction: bool
+    """False for an `Oracle`: the graph ends with proposals, and the caller must filter them."""
+    sizes: dict[str, int]
+    """Bytes of every file."""
+
+    def __str__(self) -> str:
+        files = ", ".join(f"{name} ({size:,} bytes)" for name, size in self.sizes.items())
+        promise = FEASIBLE if self.is_feasible_by_construction else UNFILTERED
+        return f"{self.path}: {files}\n{promise}"
+
+
+def export(
+    run: Any,
+    out: str | Path | None = None,
+    *,
+    seed: int | None = None,
+    proposals: int | None = None,
+    preference: tuple[float, float] | None = None,
+    constraint: Constraint | None = None,
+) -> Exported:
+    """Write policy.onnx, policy.safetensors and policy.json of one seed into one folder.
+
+    Args:
+        run: what `train` returned, or the folder of a run.
+        out: where to write; `exported` inside the run's folder by default.
+        seed: which of the trained seeds; the first one by default.
+        proposals: how many proposals the graph tests per call, N; by default as many as in training.
+        preference: weights of return and validity that `load` takes by default; the graph has them as an input.
+        constraint: the set of a run that was trained with an `Oracle`, if the policy itself needs it.
+    """
+    folder = Path(getattr(run, "path", run))
+    plan = read_plan(folder, seed)
+    count = plan.proposals if proposals is None else proposals
+    if not 1 <= count <= MOST_PROPOSALS:
+        raise ConfigurationError(f"proposals={count}, but 1 to {MOST_PROPOSALS} are possible. Change it.")
+    is_filtered = not names_code(plan.constraint)
+    if is_filtered:
+        policy = policy_of(plan, known_constraint(plan), preference)
+    else:
+        policy = _unfiltered(plan, constraint, preference)
+    count = count if policy.head.takes_noise else 1
+    manifest = _manifest(plan, policy, count, is_filtered)
+    arrays = _arrays(plan, policy)
+    model = policy_model(policy, count, identity(manifest), is_filtered=is_filtered)
+    contents = {
+        GRAPH: model.SerializeToString(deterministic=True),
+        ARRAYS: save(arrays, metadata=identity(manifest)),
+    }
+    manifest["graph"] = {"inputs": _described(model.graph.input), "outputs": _described(model.graph.output)}
+    manifest["arrays"] = {name: list(array.shape) for name, array in arrays.items()}
+    manifest["files"] = {
+        name: {"bytes": len(content), "sha256": checksum(content)} for name, content in contents.items()
+    }
+    contents[MANIFEST] = (json.dumps(sealed(manifest), indent=1) + "\n").encode()
+    target = folder / DEFAULT_FOLDER if out is None else Path(out)
+    _write(target, contents)
+    sizes = {name: len(contents[name]) for name in FILES}
+    return Exported(target, plan.task, plan.seed, count, is_filtered, sizes)
+
+
+def _unfiltered(plan: Plan, constraint: Constraint | None, preference: tuple[float, float] | None) -> Policy:
+    """Return a policy whose set only the caller knows; its proposals must not depend on the set."""
+    if plan.learner["name"] in LAYERED_LEARNERS and plan.learner["name"] not in ("artd3", "focops"):
+        raise ConfigurationError(
+            f"a policy of '{plan.learner['name']}' asks its constraint for every proposal, but an Oracle is a "
+            f"function that no graph can hold. Deploy it with load(path, constraint=...) in Python."
+        )
+    from inbounds.constraints import Box
+
+    # The box of actions stands for the set, which the graph does not ask.
+    return policy_of(plan, constraint or Box(plan.box.low, plan.box.high), preference)
+
+
+def _manifest(plan: Plan, policy: Policy, proposals: int, is_filtered: bool) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "task": plan.task,
+        "learner": plan.learner,
+        "seed": plan.seed,
+        "observation_size": plan.observation_size,
+        "action_low": plan.box.low.tolist(),
+        "action_high": plan.box.high.tolist(),
+        "constraint": plan.constraint,
+        "constraint_sha256": checksum_of_json(plan.constraint),
+        "formula": policy.constraint.formula() if is_filtered else "a function (Oracle)",
+        "is_feasible_by_construction": is_filtered,
+        "caller": FEASIBLE if is_filtered else UNFILTERED,
+        "proposals": proposals,
+        "noise": _noise(policy),
+        "preference": None if policy.preference is None else policy.preference.tolist(),
+    }
+
+
+def _noise(policy: Policy) -> dict[str, Any] | None:
+    """Say how to draw the noise; zeros give the action that the policy is centred on."""
+    if not policy.head.takes_noise:
+        return None
+    law = "standard normal" if policy.degrees is None else "Student's t"
+    degrees = {} if policy.degrees is None else {"degrees": policy.degrees}
+    return {"law": law, **degrees, "deterministic": "zeros"}
+
+
+def _arrays(plan: Plan, policy: Policy) -> dict[str, NDArray[np.float32]]:
+    """Return what acting needs, with the scales of inputs folded in."""
+    arrays = layer_arrays("actor", policy.layers)
+    for name in plan.arrays:
+        if name == "log_std":
+            arrays[name] = plan.arrays[name]
+        elif name.startswith("layer/flow/") and name.endswith("/0/weight"):
+            network = name.removesuffix("/0/weight")
+            arrays |= layer_arrays(network, read_layers(plan.arrays, network))
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _described(values: Any) -> list[dict[str, Any]]:
+    """Return name, type and shape of the inputs or outputs of a graph."""
+    from inbounds.deploy.onnx_graph import onnx_module
+
+    helper = onnx_module().helper
+    return [
+        {
+            "name": value.name,
+            "type": str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)),
+            "shape": [side.dim_value for side in value.type.tensor_type.shape.dim],
+        }
+        for value in values
+    ]
+
+
+def _write(target: Path, contents: dict[str, bytes]) -> None:
+    """Write all files or none; only an earlier export is ever replaced."""
+    if target.exists():
+        others = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+        if [name for name in others if name not in FILES]:
+            raise ConfigurationError(
+                f"{target} holds other files ({', '.join(others[:3])}). Choose a new folder with --out."
+            )
+    temporary = target.with_name(f".{target.name}.writing")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        for name, content in contents.items():
+            (temporary / name).write_bytes(content)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.rename(target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise ConfigurationError(f"cannot write to {target} ({error}). Choose another folder.") from error

@@ -1,0 +1,124 @@
+"""What an exported folder says about itself: names, shapes and checksums, compared before anything is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from inbounds.errors import CheckpointError
+
+FORMAT, VERSION = "inbounds policy", 1
+MANIFEST, ARRAYS, GRAPH = "policy.json", "policy.safetensors", "policy.onnx"
+LARGEST_MANIFEST = 64 * 2**20
+"""Bytes; a larger one is refused unread."""
+
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "task": str,
+    "learner": dict,
+    "seed": int,
+    "observation_size": int,
+    "action_low": list,
+    "action_high": list,
+    "constraint": dict,
+    "constraint_sha256": str,
+    "proposals": int,
+    "preference": (list, type(None)),
+    "arrays": dict,
+    "files": dict,
+}
+
+
+def checksum(data: bytes) -> str:
+    """Return the SHA-256 of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def checksum_of_json(data: Any) -> str:
+    """Return the SHA-256 of plain data, whatever its order and layout."""
+    return checksum(json.dumps(data, sort_keys=True, separators=(",", ":")).encode())
+
+
+def identity(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return what every file of a folder repeats, so that files of two tasks cannot be mixed."""
+    return {
+        "format": f"{FORMAT} {VERSION}",
+        "task": str(manifest["task"]),
+        "constraint_sha256": str(manifest["constraint_sha256"]),
+    }
+
+
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the checksum of its own content."""
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    return {**content, "sha256": checksum_of_json(content)}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read policy.json and refuse it where it is damaged, foreign, newer, or contradicts the files beside it."""
+    path = folder / MANIFEST
+    if path.stat().st_size > LARGEST_MANIFEST:
+        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes")
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise damaged(folder, f"{MANIFEST} is not JSON: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise damaged(folder, f"{MANIFEST} does not describe a policy")
+    if manifest.get("version") != VERSION:
+        raise CheckpointError(
+            f"{folder} has version {manifest.get('version')!r}, but this library reads {VERSION}. "
+            f"Export it again, or use the version that wrote it."
+        )
+    if manifest != sealed(manifest):
+        raise damaged(folder, f"{MANIFEST} does not match its own checksum")
+    for name, kind in FIELDS.items():
+        if not isinstance(manifest.get(name), kind):
+            raise damaged(folder, f"'{name}' is missing or of another type in {MANIFEST}")
+    if checksum_of_json(manifest["constraint"]) != manifest["constraint_sha256"]:
+        raise damaged(folder, "the constraint does not match its checksum")
+    for name in manifest["files"]:
+        if name not in (ARRAYS, GRAPH):
+            raise damaged(folder, f"{MANIFEST} lists the file {name!r}, which is no part of an export")
+        # The numpy runtime does without the graph, which may have been left behind.
+        if name == ARRAYS or (folder / name).exists():
+            require_checksum(folder, manifest, name)
+    return manifest
+
+
+def require_checksum(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
+    """Refuse a file that is missing, has another size, or other bytes than when it was exported."""
+    path, recorded = folder / name, manifest["files"].get(name)
+    if not isinstance(recorded, dict) or not path.is_file():
+        raise damaged(folder, f"{name} is missing or not listed in {MANIFEST}")
+    size = path.stat().st_size
+    if size != recorded.get("bytes"):
+        raise damaged(folder, f"{name} has {size} bytes instead of {recorded.get('bytes')}")
+    if checksum(path.read_bytes()) != recorded.get("sha256"):
+        raise damaged(
+            folder, f"{name} does not match its checksum: it was changed or belongs to another export"
+        )
+
+
+def read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of policy.safetensors, which must be those that the manifest lists."""
+    with safe_open(folder / ARRAYS, framework="numpy") as opened:
+        written = opened.metadata() or {}
+        if written != identity(manifest):
+            raise damaged(folder, f"{ARRAYS} belongs to {written.get('task', 'something else')!r}")
+        found = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        shapes = {name: list(part.get_shape()) for name, part in found.items()}
+        if shapes != manifest["arrays"]:
+            raise damaged(folder, f"{ARRAYS} holds other arrays than {MANIFEST} lists")
+        return {name: np.asarray(opened.get_tensor(name)) for name in found}
+
+
+def damaged(folder: Path, what: str) -> CheckpointError:
+    """Return the error of a folder that cannot be trusted."""
+    return CheckpointError(f"{folder} cannot be trusted: {what}. Copy it again, or export the run once more.")
