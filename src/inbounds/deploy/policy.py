@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from inbounds.constraints import Constraint, constraint_from_json
 from inbounds.constraints.references import Reference
@@ -30,6 +28,7 @@ from inbounds.deploy.policy_proposals import (
     SquashedGaussian,
     ThroughFlow,
 )
+from inbounds.deploy.sealed_arrays import meaning_of_run, read_json, read_sealed
 from inbounds.errors import CheckpointError, InvalidInputError
 
 GAUSSIAN_LEARNERS = ("aram", "sosac", "sac", "spre")
@@ -320,8 +319,8 @@ def places_read(constraint: Constraint, observation_size: int) -> NDArray[np.int
 
 
 def _run_plan(folder: Path, seed: int | None) -> Plan:
-    config = json.loads((folder / "config.json").read_text())
-    arrays = load_file(folder / "policy.safetensors")
+    config = read_json(folder / "config.json")
+    arrays = read_sealed(folder / "policy.safetensors", meaning_of_run(config))
     learner = dict(config["learner"])
     first, count = int(config["training"]["seed"]), int(config["training"]["seeds"])
     wanted = first if seed is None else seed
