@@ -56,6 +56,10 @@ class Intersection(Constraint):
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         """Flatten nested intersections and refuse what does not fit together or leaves no action."""
         self.constraints = tuple(member for constraint in constraints for member in constraint.members())
+        if not self.constraints:
+            raise ConstraintError(
+                "Intersection: no constraints were given, so that nothing is limited. Give at least one."
+            )
         sizes = {
             str(member.formula()): member.size() for member in self.constraints if member.size() is not None
         }
