@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,7 +67,9 @@ def parts_from_gymnasium(
     if limits is not None and reads_previous_action(limits):
         first = first_action(first_previous_action, bounds, task_name)
     interface = Interface(observations, actions, published, first)
-    joint = box if limits is None else with_places(limits, interface) & box
+    parts = () if limits is None else limits.members()
+    others = [with_places(part, interface) for part in parts if not is_plain_box(part)]
+    joint = functools.reduce(operator.and_, [*others, box])
     refuse_misfit(joint, interface, task_name)
 
     def host(count: int, threads: int = 1, on_violation: OnViolation = "refuse") -> GymnasiumBatch:
@@ -172,8 +176,8 @@ def action_bounds(limits: Constraint | None, space: Any, actions: Flattening, ta
         for side in ("low", "high")
     )
     outer_low, outer_high = low, high
-    members = () if limits is None else limits.members()
-    for box in (member for member in members if isinstance(member, Box) and member.is_constant()):
+    for box in filter(is_plain_box, () if limits is None else limits.members()):
+        assert isinstance(box, Box)
         if box.size() not in (None, actions.size):
             raise ConfigurationError(
                 f"{task_name}: {box.formula()} speaks of {box.size()} entries, but an action has {actions.size}. "
@@ -195,16 +199,27 @@ def action_bounds(limits: Constraint | None, space: Any, actions: Flattening, ta
     return Bounds(_inward(low, np.inf), _inward(high, -np.inf))
 
 
+def is_plain_box(limit: Constraint) -> bool:
+    """Tell whether a set is a box of numbers, which the box of the actions can take in."""
+    return isinstance(limit, Box) and limit.is_constant()
+
+
 def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
     """Return after how many steps an episode is cut: the shorter of what was asked for and registered."""
-    registered = sample.spec.max_episode_steps if sample.spec is not None else None
-    if horizon is None and registered is None:
+    # The wrappers' own `spec` would copy all arguments of the environment, which not every one survives.
+    limits = [horizon, getattr(sample.unwrapped.spec, "max_episode_steps", None)]
+    while isinstance(sample, gymnasium.Wrapper):
+        if isinstance(sample, gymnasium.wrappers.TimeLimit):
+            limits.append(sample._max_episode_steps)
+        sample = sample.env
+    known = [limit for limit in limits if limit is not None]
+    if not known:
         raise ConfigurationError(
             f"{task_name}: the environment does not say after how many steps an episode is cut. Pass horizon=..."
         )
-    if horizon is not None and horizon < 1:
-        raise ConfigurationError(f"{task_name}: horizon={horizon} leaves no step. Pass 1 or more.")
-    return min(steps for steps in (horizon, registered) if steps is not None)
+    if min(known) < 1:
+        raise ConfigurationError(f"{task_name}: horizon={min(known)} leaves no step. Pass 1 or more.")
+    return min(known)
 
 
 def reads_previous_action(limits: Constraint) -> bool:
