@@ -282,3 +282,12 @@ def test_values_reach_back_over_a_step_and_stop_at_termination():
     rows = learner.with_preference(jnp.asarray(probe.observations), jnp.array([0.9, 0.1]))
     values = critic_values(learnt.state.trained.critic, rows, jnp.zeros((2, 2)))[..., 0].mean(axis=1)
     np.testing.assert_allclose(values, probe.value(0.5), atol=0.12)
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+def test_with_the_entropy_of_what_acts_it_finds_the_boundary_too():
+    probe = probes.boundary_optimum()
+    learnt = probes.learn(probe, Aram(**QUICK, entropy_target=-5.0, entropy_of="truncated"), steps=6_400)
+    assert learnt.regret(probe) < 0.1
+    assert raw_validity(learnt, probe) > 0.7

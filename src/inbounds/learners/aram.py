@@ -87,6 +87,10 @@ class Aram:
     """Target entropy in the squashed box; None is minus the dimension (see `entropy_reference`)."""
     entropy_reference: Literal["box", "feasible"] = "box"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
+    entropy_of: Literal["policy", "truncated"] = "policy"
+    """Whose log-density the losses use: the policy's, or that of what acts, the policy restricted to C(s)."""
+    truncation_draws: int = 16
+    """Draws per state that estimate how much of the policy lies in C(s)."""
     target: Literal["proportional", "student", "gaussian-from-student"] = "proportional"
     """Law of accepted draws: the policy on C(s), a Student-t on C(s), or the policy by way of Student-t proposals."""
     degrees: float = 5.0
@@ -133,6 +137,8 @@ class Aram:
             raise ConfigurationError(
                 "proposals and policy_preferences must be at least 1, snapshots at least 0."
             )
+        if self.truncation_draws < 1:
+            raise ConfigurationError(f"truncation_draws={self.truncation_draws} must be at least 1.")
         if not 0 <= self.augmented_share < 1:
             raise ConfigurationError(
                 f"augmented_share={self.augmented_share} leaves no real transition: use [0, 1)."
@@ -351,7 +357,8 @@ class Aram:
         preference_key, action_key = jax.random.split(key)
         rows = self.batch_size if self.preference_per_sample else 1
         uniform = jax.random.uniform(preference_key, (self.policy_preferences, rows))
-        normal = jax.random.normal(action_key, (2, self.batch_size, spec.box.size))
+        draws = (self.truncation_draws,) if self.entropy_of == "truncated" else ()
+        normal = jax.random.normal(action_key, (2, *draws, self.batch_size, spec.box.size))
         return UpdateNoise(uniform[0], uniform[1:], normal[0], normal[1])
 
     def update(

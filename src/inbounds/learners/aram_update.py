@@ -51,6 +51,7 @@ class UpdateNoise(NamedTuple):
     preference: jax.Array
     candidates: jax.Array
     action: jax.Array
+    """Standard normal (batch, dimension), or (draws, batch, dimension) where the truncated law is asked."""
     next_action: jax.Array
 
 
@@ -66,8 +67,15 @@ def total_loss(
     """Return the sum of critic, policy and temperature losses; stop-gradients keep them apart."""
     temperature = jax.lax.stop_gradient(jnp.exp(trained.log_temperature))
     frozen = jax.lax.stop_gradient(trained.actor)
-    drawn = squashed(settings, trained.actor, batch.observation, preference, noise.action)
-    following = squashed(settings, frozen, batch.next_observation, preference, noise.next_action)
+    if settings.entropy_of == "truncated":
+        now = truncated(settings, trained.actor, spec, batch.observation, preference, noise.action)
+        drawn = Squashed(now.raw, now.acting.log_density)
+        following = truncated(
+            settings, frozen, spec, batch.next_observation, preference, noise.next_action
+        ).acting
+    else:
+        drawn = squashed(settings, trained.actor, batch.observation, preference, noise.action)
+        following = squashed(settings, frozen, batch.next_observation, preference, noise.next_action)
 
     critic_loss, values, target = critic_loss_of_batch(
         settings, trained.critic, state, spec, batch, following, preference, temperature
@@ -97,6 +105,54 @@ def squashed(
     """Draw one squashed action per observation by reparameterisation."""
     output = apply_network(actor, settings.with_preference(observation, preference))
     return squash(proposal_from_output(output), noise)
+
+
+class Truncated(NamedTuple):
+    """Draws of a policy, and one of the policy restricted to C(s)."""
+
+    raw: jax.Array
+    """The first draw, wherever it lies, by reparameterisation."""
+    acting: Squashed
+    """The first feasible draw with log pi_C; the gradient of the density is that of the mean over pi_C."""
+
+
+def truncated(
+    settings: Aram,
+    actor: Network,
+    spec: Spec,
+    observation: jax.Array,
+    preference: jax.Array,
+    noise: jax.Array,
+) -> Truncated:
+    """Draw from what acts, pi_C(a|s) = pi(a|s) 1[a in C(s)] / Z(s), with log pi_C = log pi - log Z.
+
+    Z(s) is the feasible share of several draws (half a draw's where none is feasible, and the first stands in).
+    grad E_{pi_C}[log pi_C] = Cov_{pi_C}(log pi, grad log pi), estimated by the feasible draws; unlike
+    reparameterisation this sees that draws enter and leave C(s), and Z drops out of it.
+
+    Args:
+        settings: how many preferences the actor sees.
+        actor: the policy network.
+        spec: the task's box and constraint.
+        observation: (batch, observation size).
+        preference: (batch, 2).
+        noise: (draws, batch, dimension), standard normal.
+    """
+    law = proposal_from_output(apply_network(actor, settings.with_preference(observation, preference)))
+    drawn = squash(law, noise)
+    actions = spec.box.stretch(jnp.moveaxis(jax.lax.stop_gradient(drawn.value), 0, 1))
+    is_feasible = jnp.moveaxis(spec.constraint.contains(observation[:, None], actions), 1, 0)
+    count, rows = jnp.sum(is_feasible, axis=0), jnp.arange(observation.shape[0])
+    first = jnp.argmax(is_feasible, axis=0)
+    unsquashed = jax.lax.stop_gradient(law.mean + jnp.exp(law.log_std) * noise)
+    density = squash(law, (unsquashed - law.mean) * jnp.exp(-law.log_std)).log_density
+    known = jax.lax.stop_gradient(density)
+    mean = jnp.sum(jnp.where(is_feasible, known, 0.0), axis=0) / jnp.maximum(count, 1)
+    weight = jnp.where(is_feasible, known - mean, 0.0) / jnp.maximum(count - 1, 1)
+    slope = jnp.sum(weight * density, axis=0)
+    value = known[first, rows] - jnp.log(jnp.maximum(count, 0.5) / noise.shape[0])
+    acting = Squashed(drawn.value[first, rows], value + slope - jax.lax.stop_gradient(slope))
+    return Truncated(drawn.value[0], acting)
 
 
 def critic_loss_of_batch(
