@@ -8,9 +8,11 @@ from inbounds.errors import UnknownNameError
 from inbounds.learners.appropt import ApprOpt
 from inbounds.learners.aram import Aram
 from inbounds.learners.artd3 import ArTd3
+from inbounds.learners.discrete_aram import DiscreteAram
 from inbounds.learners.dpre import Dpre
 from inbounds.learners.flowpg import FlowPg
 from inbounds.learners.focops import Focops
+from inbounds.learners.iar import Iar
 from inbounds.learners.learner import Learner
 from inbounds.learners.nfwpo import Nfwpo
 from inbounds.learners.optlayer import OptLayer
@@ -41,6 +43,8 @@ LEARNERS: dict[str, Any] = {
     "dalpha": Dalpha,
     "drad": Drad,
     "srad": Srad,
+    "iar": Iar,
+    "aram-discrete": DiscreteAram,
 }
 
 

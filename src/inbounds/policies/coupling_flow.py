@@ -26,8 +26,8 @@ class Coupling(NamedTuple):
 Flow = tuple[Coupling, ...]
 
 
-class Latent(NamedTuple):
-    """f(x | y) and log |det| of its Jacobian."""
+class Mapped(NamedTuple):
+    """Where a map leads, f(x | y) or g(z | y), and log |det| of its Jacobian there."""
 
     value: jax.Array
     log_slope: jax.Array
@@ -61,22 +61,28 @@ def affine(
 
 
 def to_action(flow: Flow, latent: jax.Array, condition: jax.Array) -> jax.Array:
-    """Return x = g(z, y): layer by layer x <- x exp(s) + t outside the mask."""
-    value = latent
+    """Return x = g(z, y)."""
+    return to_action_with_slope(flow, latent, condition).value
+
+
+def to_action_with_slope(flow: Flow, latent: jax.Array, condition: jax.Array) -> Mapped:
+    """Return x = g(z, y), layer by layer x <- x exp(s) + t outside the mask, and log |det J_g| = sum of all s."""
+    value, log_slope = latent, jnp.zeros(latent.shape[:-1])
     for layer, coupling in enumerate(flow):
         log_scale, shift = affine(coupling, mask_of(layer, latent.shape[-1]), value, condition)
         value = value * jnp.exp(log_scale) + shift
-    return value
+        log_slope = log_slope + jnp.sum(log_scale, axis=-1)
+    return Mapped(value, log_slope)
 
 
-def to_latent(flow: Flow, action: jax.Array, condition: jax.Array) -> Latent:
+def to_latent(flow: Flow, action: jax.Array, condition: jax.Array) -> Mapped:
     """Return z = f(x, y), the layers undone in reverse order, and log |det J_f| = - sum of all s."""
     value, log_slope = action, jnp.zeros(action.shape[:-1])
     for layer, coupling in reversed(tuple(enumerate(flow))):
         log_scale, shift = affine(coupling, mask_of(layer, action.shape[-1]), value, condition)
         value = (value - shift) * jnp.exp(-log_scale)
         log_slope = log_slope - jnp.sum(log_scale, axis=-1)
-    return Latent(value, log_slope)
+    return Mapped(value, log_slope)
 
 
 def mollified_uniform(latent: jax.Array, width: float) -> jax.Array:

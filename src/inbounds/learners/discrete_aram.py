@@ -1,0 +1,309 @@
+"""ARAM for whole-number actions: the same rejection, self-loops and preferences, with a categorical policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from inbounds.errors import ConfigurationError
+from inbounds.learners import losses
+from inbounds.learners.aram import Aram
+from inbounds.learners.critics import critic_values, init_critics
+from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
+from inbounds.policies.acceptance import Draw, accept_first
+from inbounds.policies.discrete import from_levels, level_count, to_levels
+from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.replay.ring import Transition
+
+PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"augmented_share": 0.2, "penalty": 0.2}}
+
+
+class Trained(NamedTuple):
+    """What gradients change, under one optimiser."""
+
+    actor: Network
+    critic: Network
+    """Twin critics, stacked on a leading axis of two."""
+    log_temperature: jax.Array
+
+
+class DiscreteAramState(NamedTuple):
+    """Everything that changes while learning, and nothing else."""
+
+    trained: Trained
+    target_critic: Network
+    optimiser: optax.OptState
+
+
+class UpdateNoise(NamedTuple):
+    """The randomness of one update: a preference, and Gumbel noise of the actions at s and at s'."""
+
+    preference: jax.Array
+    action: jax.Array
+    next_action: jax.Array
+
+
+def negative_entropy(logits: jax.Array) -> jax.Array:
+    """Return E[log pi(a|s)] of independent categorical entries (..., entries, levels), exactly."""
+    log_share = jax.nn.log_softmax(logits)
+    return jnp.sum(jnp.exp(log_share) * log_share, axis=(-2, -1))
+
+
+def log_density(logits: jax.Array, level: jax.Array) -> jax.Array:
+    """Return log pi(a|s) of levels (..., entries)."""
+    chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), level[..., None], axis=-1)
+    return jnp.sum(chosen[..., 0], axis=-1)
+
+
+def score_loss(worth: jax.Array, log_densities: jax.Array) -> jax.Array:
+    """Return what has the gradient of -E[worth(a)], from several draws a_j of the policy.
+
+    -mean_j (worth_j - mean of the others' worth) log pi(a_j): what the other draws got is a baseline that does not
+    depend on a_j, so that the gradient stays unbiased.
+
+    Args:
+        worth: (draws,), what each draw is worth; no gradient passes.
+        log_densities: (draws,).
+    """
+    draws = worth.shape[0]
+    others = (jnp.sum(worth) - worth) / (draws - 1)
+    return -jnp.mean(jax.lax.stop_gradient(worth - others) * log_densities)
+
+
+@with_presets(PRESETS)
+@dataclasses.dataclass(frozen=True)
+class DiscreteAram:
+    """Multi-objective SAC on the augmented MDP with one categorical law per entry of a MultiDiscrete action.
+
+    Proposals are drawn until the membership test accepts one, and every rejected one becomes a self-loop with reward
+    [0, -K], exactly as with continuous actions. Only the gradient differs: it is that of the scores of several draws
+    instead of a reparameterised one.
+    """
+
+    preset: str = "default"
+    """`default`: what was measured to be best. `paper`: the paper's table, where it applies."""
+    proposals: int = 100
+    """Proposals per action; the nearest feasible action is looked up only if none is feasible."""
+    penalty: float = 0.2
+    """K, the price of a rejected proposal."""
+    augmented_share: float = 0.5
+    """eta, the share of a batch that comes from the augmented ring."""
+    policy_draws: int = 16
+    """Actions per state in the policy loss."""
+    temperature: float | None = None
+    """alpha; None tunes it towards the target entropy."""
+    initial_temperature: float = 0.1
+    """Where a tuned temperature starts."""
+    entropy_share: float = 0.05
+    """Target entropy, as a share of the largest one."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Width of the hidden layers."""
+    learning_rate: float = 3e-4
+    """Adam's step size, the same for actor, critics and temperature."""
+    gamma: float = 0.99
+    """Discount factor."""
+    tau: float = 0.005
+    """Share of the critic that moves into its target after every update."""
+    batch_size: int = 256
+    """Transitions per update."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]]
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot learn."""
+        if self.policy_draws < 2:
+            raise ConfigurationError(f"policy_draws={self.policy_draws} leaves no baseline. Use at least 2.")
+
+    @property
+    def augmented(self) -> Aram:
+        """Return the learner whose augmented MDP and preferences this one shares."""
+        return Aram(proposals=self.proposals, penalty=self.penalty, augmented_share=self.augmented_share)
+
+    @property
+    def rings(self) -> tuple[str, ...]:
+        """Return the rings of real transitions and of self-loops."""
+        return self.augmented.rings
+
+    @property
+    def objectives(self) -> int:
+        """Return two: the task's reward and the constraint's penalty."""
+        return 2
+
+    def init(self, key: jax.Array, spec: Spec) -> DiscreteAramState:
+        """Return fresh networks; the first policy is nearly uniform, and ranges that are not whole are refused."""
+        actor_key, critic_key = jax.random.split(key)
+        size, inputs = spec.box.size * level_count(spec.box), spec.observation_size + 2
+        *inner, last = init_network(actor_key, (inputs, *self.hidden, size))
+        start = self.temperature if self.temperature is not None else self.initial_temperature
+        trained = Trained(
+            actor=(*inner, last._replace(weight=0.1 * last.weight)),
+            critic=init_critics(critic_key, 2, inputs + size, self.hidden, outputs=2),
+            log_temperature=jnp.asarray(math.log(start), jnp.float32),
+        )
+        return DiscreteAramState(trained, trained.critic, self.optimiser().init(trained))
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Return Adam over actor, critics and temperature together: one pass over all parameters."""
+        return optax.adam(self.learning_rate)
+
+    # Acting ------------------------------------------------------------------------------------------------
+
+    def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Draw one preference per episode."""
+        return self.augmented.new_context(key, shape)
+
+    def logits(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
+        """Return (..., entries, levels)."""
+        output = apply_network(actor, self.augmented.with_preference(observation, preference))
+        return output.reshape(*output.shape[:-1], spec.box.size, level_count(spec.box))
+
+    def act(
+        self,
+        state: DiscreteAramState,
+        spec: Spec,
+        observation: jax.Array,
+        context: jax.Array,
+        keys: jax.Array,
+        warm: bool,
+    ) -> Draw:
+        """Draw all proposals in one forward pass and take the first feasible one; at first they are uniform."""
+        logits = jax.vmap(lambda actor, seen, context: self.logits(actor, spec, seen, context))(
+            state.trained.actor, observation, context
+        )
+        logits = 0.0 * logits if warm else logits
+        shape = (observation.shape[1], self.proposals, *logits.shape[-2:])
+        noise = jax.vmap(lambda key: jax.random.gumbel(key, shape))(keys)
+        level = jnp.argmax(logits[..., None, :, :] + noise, axis=-1)
+        return accept_first(spec.constraint, observation, from_levels(spec.box, level))
+
+    def export(self, state: DiscreteAramState) -> dict[str, Any]:
+        """Return the actor: acceptance needs nothing else that was learnt."""
+        return {"actor": state.trained.actor}
+
+    def deterministic(
+        self, state: DiscreteAramState, spec: Spec, observation: jax.Array, preference: jax.Array
+    ) -> jax.Array:
+        """Return the most probable level of each entry."""
+        logits = self.logits(state.trained.actor, spec, observation, preference)
+        return from_levels(spec.box, jnp.argmax(logits, axis=-1))
+
+    def samples(
+        self,
+        state: DiscreteAramState,
+        spec: Spec,
+        observation: jax.Array,
+        preference: jax.Array,
+        key: jax.Array,
+        count: int,
+    ) -> jax.Array:
+        """Draw raw actions of the policy network, before acceptance."""
+        logits = self.logits(state.trained.actor, spec, observation, preference)[..., None, :, :]
+        shape = (*observation.shape[:-1], count, *logits.shape[-2:])
+        noise = jax.random.gumbel(key, shape, jnp.float32)
+        return from_levels(spec.box, jnp.argmax(logits + noise, axis=-1))
+
+    # Remembering -------------------------------------------------------------------------------------------
+
+    def remember(
+        self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
+    ) -> Mapping[str, Memory]:
+        """Return the real transitions and one self-loop per rejected proposal, as ARAM does."""
+        return self.augmented.remember(spec, observation, draw, outcome)
+
+    def adapt(self, state: DiscreteAramState, draw: Draw, step: jax.Array, warm: bool) -> DiscreteAramState:
+        """Change nothing: the share of self-loops is fixed."""
+        del draw, step, warm
+        return state
+
+    def shares(self, state: DiscreteAramState, step: jax.Array) -> jax.Array:
+        """Return eta."""
+        del state, step
+        return jnp.asarray([self.augmented_share])
+
+    # Learning ----------------------------------------------------------------------------------------------
+
+    def noise(self, key: jax.Array, spec: Spec) -> UpdateNoise:
+        """Draw lambda and the Gumbel noise of all action samples."""
+        preference_key, action_key, next_key = jax.random.split(key, 3)
+        shape = (self.batch_size, spec.box.size, level_count(spec.box))
+        return UpdateNoise(
+            preference=jax.random.uniform(preference_key),
+            action=jax.random.gumbel(action_key, (self.policy_draws, *shape)),
+            next_action=jax.random.gumbel(next_key, shape),
+        )
+
+    def update(
+        self, state: DiscreteAramState, spec: Spec, batch: Transition, noise: UpdateNoise
+    ) -> tuple[DiscreteAramState, Metrics]:
+        """Take one step of actor, critics and temperature on one minibatch, then move the target critic."""
+        gradient, metrics = jax.grad(self.total_loss, has_aux=True)(state.trained, state, spec, batch, noise)
+        if self.temperature is not None:
+            gradient = gradient._replace(log_temperature=jnp.zeros(()))
+        change, optimiser = self.optimiser().update(gradient, state.optimiser)
+        trained = optax.apply_updates(state.trained, change)
+        target = optax.incremental_update(trained.critic, state.target_critic, self.tau)
+        return DiscreteAramState(trained, target, optimiser), metrics
+
+    def values(
+        self, critic: Network, spec: Spec, observation: jax.Array, preference: jax.Array, level: jax.Array
+    ) -> jax.Array:
+        """Return (batch, twins, objectives); critics see each level as an entry of its own."""
+        chosen = jax.nn.one_hot(level, level_count(spec.box)).reshape(*level.shape[:-1], -1)
+        return critic_values(critic, self.augmented.with_preference(observation, preference), chosen)
+
+    def total_loss(
+        self, trained: Trained, state: DiscreteAramState, spec: Spec, batch: Transition, noise: UpdateNoise
+    ) -> tuple[jax.Array, Metrics]:
+        """Return the sum of critic, policy and temperature losses; stop-gradients keep them apart."""
+        preference = self.augmented.preferences(noise.preference)
+        temperature = jax.lax.stop_gradient(jnp.exp(trained.log_temperature))
+        next_logits = self.logits(
+            jax.lax.stop_gradient(trained.actor), spec, batch.next_observation, preference
+        )
+        next_level = jnp.argmax(next_logits + noise.next_action, axis=-1)
+        next_values = self.values(state.target_critic, spec, batch.next_observation, preference, next_level)
+        target = jax.vmap(losses.bellman_target, (0, 0, 0, None, 0, None, None))(
+            batch.reward,
+            batch.discount,
+            next_values,
+            preference,
+            negative_entropy(next_logits),
+            temperature,
+            self.gamma,
+        )
+        level = to_levels(spec.box, batch.action)
+        values = self.values(trained.critic, spec, batch.observation, preference, level)
+        per_twin = jax.vmap(jax.vmap(losses.componentwise_critic_loss, (0, None, None)), (0, 0, None))(
+            values, target, preference
+        )
+        critic_loss = jnp.mean(jnp.sum(per_twin, axis=1))
+
+        logits = self.logits(trained.actor, spec, batch.observation, preference)
+        drawn = jnp.argmax(jax.lax.stop_gradient(logits) + noise.action, axis=-1)
+        frozen = jax.lax.stop_gradient(trained.critic)
+        worth = jax.vmap(
+            lambda one: jnp.min(
+                self.values(frozen, spec, batch.observation, preference, one) @ preference, axis=-1
+            )
+        )(drawn)
+        densities = jax.vmap(log_density, (None, 0))(logits, drawn)
+        entropy = -negative_entropy(logits)
+        policy_loss = jnp.mean(jax.vmap(score_loss, (1, 1))(worth, densities) - temperature * entropy)
+        wanted = jnp.asarray(self.entropy_share * spec.box.size * math.log(level_count(spec.box)))
+        temperature_loss = jnp.mean(
+            jax.vmap(losses.temperature_loss, (None, 0, None))(trained.log_temperature, -entropy, wanted)
+        )
+        metrics = {
+            "critic_loss": critic_loss,
+            "policy_loss": policy_loss,
+            "value": jnp.mean(values @ preference),
+            "entropy": jnp.mean(entropy),
+            "temperature": temperature,
+        }
+        return critic_loss + policy_loss + temperature_loss, metrics
