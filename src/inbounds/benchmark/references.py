@@ -61,11 +61,11 @@ def measure_references(
 
     The best constant action is searched with `search_steps` environment steps of other seeds; 0 leaves it out.
     """
-    from inbounds.tasks.registry import make
+    from inbounds.benchmark.tasks import find_task
 
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in tasks:
-        task = make(name)
+        task = find_task(name)
         found[name] = {}
         for reference in reference_names(task) if search_steps else quick_references(task):
             played = play_reference(task, reference, episodes, search_steps=search_steps)

@@ -14,15 +14,28 @@ STEPS = {
     "reacher": 300_000,
     **dict.fromkeys(("halfcheetah", "hopper", "hoppervel", "ant"), 1_500_000),
     **dict.fromkeys(("nsfnet", "nsfnet20d", "bss3z", "bss5z", "polytope50"), 500_000),
+    "allocation": 100_000,
 }
 """Environment steps per task. The paper states none: 1.5M is its code's default, and the others are shorter
 because their curves are flat by then."""
 RIVALS = ("dpre", "spre", "nfwpo", "flowpg", "focops")
 """Methods with numbers in the paper's tables, cheapest to train first."""
-OTHERS = ("sosac", "td3", "sac", "optlayer", "appropt", "dalpha", "drad", "srad", "iar")
+OTHERS = (
+    "sosac",
+    "artd3",
+    "td3",
+    "sac",
+    "optlayer",
+    "appropt",
+    "dalpha",
+    "drad",
+    "srad",
+    "iar",
+    "aram-discrete",
+)
 """Methods that the paper names, or that explain the others."""
-ONLY_ON = {"appropt": ("bss3z", "bss5z")}
-"""Learners that are defined for some sets only: ApprOpt shares out a total."""
+ONLY_ON = {"appropt": ("bss3z", "bss5z"), "iar": ("bss3z", "bss5z"), "aram-discrete": ("bss3z", "bss5z")}
+"""Learners that are defined for some sets only: a total to share out, or actions that are whole numbers."""
 PREFERENCES = ((0.9, 0.1), (0.5, 0.5), (0.1, 0.9))
 
 
@@ -117,6 +130,10 @@ def _reviewers() -> Iterator[Cell]:
     for task in ("halfcheetah", "reacher"):
         for variant, settings in REVIEWERS_VARIANTS.items():
             yield Cell(task, "aram", "paper", STEPS[task], variant=variant, settings=pairs(settings))
+        for learner in ("artd3", "td3"):
+            yield Cell(task, learner, "paper", STEPS[task])
+    for learner, preset in (("aram", "default"), ("aram", "paper"), ("dpre", "paper"), ("sac", "paper")):
+        yield Cell("polytope50", learner, preset, STEPS["polytope50"])
 
 
 def _wall_clock() -> Iterator[Cell]:
@@ -129,21 +146,37 @@ def _wall_clock() -> Iterator[Cell]:
             yield Cell(task, learner, preset, 50_000, seeds=1, final_episodes=10)
 
 
-SMALL: dict[str, dict[str, Any]] = {
-    "flowpg": {"flow_steps": 300, "flow_samples": 2_000, "flow_hidden": (16, 16), "flow_layers": 2},
+SMALL: dict[str, Any] = {
+    **{"hidden": (32, 32), "batch_size": 64, "layers": 2},
+    **{"flow_steps": 300, "flow_samples": 2_000, "flow_hidden": (16, 16), "flow_layers": 2},
 }
-"""What makes a learner quick besides small networks and batches."""
+"""What makes learners quick that have such settings."""
+
+
+def _small(name: str) -> dict[str, Any]:
+    from inbounds.learners.registry import LEARNERS, make_learner
+
+    if name not in LEARNERS:
+        return {}
+    fields = {field.name for field in dataclasses.fields(make_learner(name))}  # type: ignore[arg-type]
+    return {setting: value for setting, value in SMALL.items() if setting in fields}
+
+
+def _discrete() -> Iterator[Cell]:
+    for task in ("allocation", "bss3z"):
+        for learner in ("aram-discrete", "iar"):
+            yield Cell(task, learner, "default", STEPS[task])
 
 
 def _smoke() -> Iterator[Cell]:
     quick = pairs({"evaluate_every": 500, "environments": 1, "capacity": 20_000})
     for learner in ("aram", *RIVALS, *OTHERS):
         (task, *_) = ONLY_ON.get(learner, ("reacher",))
-        settings = pairs({"hidden": (32, 32), "batch_size": 64, **SMALL.get(learner, {})})
+        settings = pairs(_small(learner))
         yield Cell(
             task, learner, "default", 2_000, seeds=2, settings=settings, training=quick, final_episodes=10
         )
-    settings = pairs({"hidden": (32, 32), "batch_size": 64})
+    settings = pairs(_small("aram"))
     yield Cell(
         "bss3z", "aram", "default", 2_000, seeds=2, settings=settings, training=quick, final_episodes=10
     )
@@ -176,9 +209,15 @@ SUITES = {
         ),
         Suite(
             "reviewers",
-            "What did the paper's reviewers ask for: each ingredient switched off, schedules of eta?",
+            "What did reviewers ask for: each ingredient switched off, schedules of eta, TD3 as base, 50 dimensions?",
             "not in the paper",
             _reviewers,
+        ),
+        Suite(
+            "discrete",
+            "Whole-number actions behind a membership test: ARAM with a categorical policy and IAR-A2C.",
+            "Table 1, in words only",
+            _discrete,
         ),
         Suite(
             "wall-clock",

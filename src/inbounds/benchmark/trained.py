@@ -41,18 +41,18 @@ class TrainedRun:
         The state comes from `policy.safetensors`, which travels with a published policy, or else from the
         newest checkpoint, which has everything.
         """
+        from inbounds.benchmark.tasks import find_task, known_tasks
         from inbounds.learners.registry import make_learner
-        from inbounds.tasks.registry import make, names
 
         folder = RunFolder(Path(path))
         config = folder.config()
         if task is None:
-            if config["task"] not in names():
+            if config["task"] not in known_tasks():
                 raise ConfigurationError(
                     f"{path} was trained on '{config['task']}', which is none of our tasks. Call this from "
                     f"Python and give the task."
                 )
-            task = make(config["task"])
+            task = find_task(config["task"])
         require_same_constraint(task, config, folder.path)
         settings = {name: as_tuples(value) for name, value in config["learner"].items()}
         learner = make_learner(settings.pop("name"), **settings)

@@ -62,6 +62,7 @@ def differences(found: Cell, wanted: Cell) -> str:
 
 def run_cell(folder: Path, cell: Cell, should_stop: Any = None) -> bool:
     """Train and evaluate a cell; tell whether it is finished, or was stopped on request and can go on."""
+    from inbounds.benchmark.tasks import find_task
     from inbounds.training.api import train
 
     run = RunFolder(folder)
@@ -77,7 +78,7 @@ def run_cell(folder: Path, cell: Cell, should_stop: Any = None) -> bool:
         return False
 
     train(
-        cell.task,
+        find_task(cell.task),
         cell.make_learner(),
         out=folder,
         resume=has_checkpoint,

@@ -118,14 +118,14 @@ def jobs_of(options: Options) -> int:
 def play_references(console: Console, options: Options) -> int:
     """Play the reference policies of the tasks asked for and keep what they got in references.json."""
     from inbounds.benchmark.references import measure_references
-    from inbounds.tasks.registry import names
+    from inbounds.benchmark.tasks import known_tasks
     from inbounds.training.provenance import provenance
 
     path = (options.results or options.out / "results") / "references.json"
     known: dict[str, Any] = json.loads(path.read_text())["tasks"] if path.exists() else {}
     steps = 200_000 if options.steps is None else options.steps
     found = measure_references(
-        options.tasks or names(), 100, steps, lambda line: console.print(line, markup=False)
+        options.tasks or known_tasks(), 100, steps, lambda line: console.print(line, markup=False)
     )
     origin = provenance()
     tasks = known | {task: {"played": {**policies}, "provenance": origin} for task, policies in found.items()}

@@ -39,7 +39,8 @@ def run(arguments: list[str]) -> int:
 
 def tasks_table(is_alone: bool) -> Table:
     """Return one row per task; reference policies only where the table has the page to itself."""
-    from inbounds.tasks import make, names, reference_names
+    from inbounds.benchmark.tasks import find_task, known_tasks
+    from inbounds.tasks import reference_names
 
     table = Table(title="Tasks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", style="bold", no_wrap=True)
@@ -49,8 +50,8 @@ def tasks_table(is_alone: bool) -> Table:
     table.add_column("horizon", justify="right")
     if is_alone:
         table.add_column("reference policies")
-    for name in names():
-        task = make(name)
+    for name in known_tasks():
+        task = find_task(name)
         table.add_row(
             name,
             task.constraint.formula(),

@@ -26,10 +26,10 @@ def run(arguments: list[str]) -> int:
     """Train as the arguments say."""
     request = parse(arguments)
     console = Console(highlight=False)
-    from inbounds.tasks.registry import make
+    from inbounds.benchmark.tasks import find_task
     from inbounds.training.api import default_folder, train
 
-    task = make(request.task)
+    task = find_task(request.task)
     folder = request.training.out or default_folder(task.name, request.learner_name)
     show_settings(console, request, task, folder)
     stopper = Stopper(console)

@@ -55,11 +55,11 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="inbounds tune", args=arguments)
     prepare_device(options.device)
     from inbounds.benchmark.cell import Cell
+    from inbounds.benchmark.tasks import find_task
     from inbounds.benchmark.tuning import cell_of, default_space, parse_range, tune
-    from inbounds.tasks.registry import make
 
     console = Console(highlight=False)
-    make(options.task)
+    find_task(options.task)
     base = Cell(
         options.task,
         options.learner,

@@ -42,8 +42,7 @@ def page_data(
         "suites": list(dict.fromkeys(result.suite for result in ordered)),
         "tasks": [task_data(task, references.get(task, {})) for task in tasks],
         "methods": [
-            {"id": method, "label": names[method], "learner": method.split("-")[0], "place": index}
-            for index, method in enumerate(methods)
+            {"id": method, "label": names[method], "place": index} for index, method in enumerate(methods)
         ],
         "results": [
             result_data(result, points, names) | {"film": films.get(result.name)} for result in ordered

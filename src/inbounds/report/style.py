@@ -14,31 +14,38 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Literal["-", "--", "-.", ":"], ...] = ("-", "--", "-.", ":")
 
 # Methods keep their colour from figure to figure, whichever of them are drawn.
-ORDER = (
-    *("aram", "sosac", "dpre", "spre", "nfwpo", "flowpg", "focops"),
-    *("optlayer", "appropt", "sac", "td3", "dalpha", "drad", "srad", "iar"),
-)
 NAMES = {
-    **{
-        "aram": "ARAM",
-        "sosac": "SOSAC",
-        "dpre": "DPre+",
-        "spre": "SPre+",
-        "nfwpo": "NFWPO",
-        "flowpg": "FlowPG",
-    },
-    **{"focops": "FOCOPS", "optlayer": "OptLayer", "appropt": "ApprOpt", "sac": "SAC", "td3": "TD3"},
-    **{"dalpha": "DAlpha", "drad": "DRad", "srad": "SRad", "iar": "IAR"},
+    "aram": "ARAM",
+    "sosac": "SOSAC",
+    "dpre": "DPre+",
+    "spre": "SPre+",
+    "nfwpo": "NFWPO",
+    "flowpg": "FlowPG",
+    "focops": "FOCOPS",
+    "artd3": "AR-TD3",
+    "optlayer": "OptLayer",
+    "appropt": "ApprOpt",
+    "sac": "SAC",
+    "td3": "TD3",
+    "dalpha": "DAlpha",
+    "drad": "DRad",
+    "srad": "SRad",
+    "iar": "IAR-A2C",
+    "aram-discrete": "discrete ARAM",
 }
+ORDER = tuple(NAMES)
 TASK_NAMES = {
-    **{
-        "reacher": "Reacher",
-        "halfcheetah": "HalfCheetah",
-        "hopper": "Hopper",
-        "hoppervel": "HopperVel",
-        "ant": "Ant",
-    },
-    **{"nsfnet": "NSFnet", "nsfnet20d": "NSFnet20d", "bss3z": "BSS3z", "bss5z": "BSS5z"},
+    "reacher": "Reacher",
+    "halfcheetah": "HalfCheetah",
+    "hopper": "Hopper",
+    "hoppervel": "HopperVel",
+    "ant": "Ant",
+    "nsfnet": "NSFnet",
+    "nsfnet20d": "NSFnet20d",
+    "bss3z": "BSS3z",
+    "bss5z": "BSS5z",
+    "polytope50": "Polytope50",
+    "allocation": "Allocation",
 }
 PARAMETERS: Any = {
     "font.size": 8,
