@@ -1,0 +1,66 @@
+"""Add a method in one file: TD3 that is told, through its reward, how far each action had to be projected.
+
+Run it with `python examples/add_a_learner.py`; it trains on Reacher for a minute and writes runs/shaped-reacher.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+import inbounds as ib
+from inbounds.errors import ConfigurationError
+from inbounds.learners.learner import Memory, Outcome, Spec, with_presets
+from inbounds.learners.registry import LEARNERS
+from inbounds.learners.td3 import Td3
+from inbounds.policies.acceptance import Draw
+
+PRESETS = {"default": {}, "gentle": {"weight": 1 / 7}}
+
+
+@with_presets(PRESETS)
+@dataclasses.dataclass(frozen=True)
+class ShapedTd3(Td3):
+    """TD3 on the reward r - k |a - Pi_C(a)|, which pays for every correction (Lin et al. 2021, a baseline)."""
+
+    weight: float = 1.0
+    """k, the price of a unit of correction."""
+
+    def __post_init__(self) -> None:
+        """Refuse a price that would reward corrections."""
+        super().__post_init__()
+        if self.weight < 0:
+            raise ConfigurationError(f"weight={self.weight} would reward corrections. Use 0 or more.")
+
+    def remember(
+        self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
+    ) -> Mapping[str, Memory]:
+        """Store the executed action with the reward less the price of its correction."""
+        moved = jnp.linalg.norm(draw.proposals[:, 0] - draw.action, axis=-1)
+        return super().remember(
+            spec, observation, draw, outcome._replace(reward=outcome.reward - self.weight * moved)
+        )
+
+
+LEARNERS["shaped"] = ShapedTd3  # in the library itself this is one line in learners/registry.py
+
+
+def main() -> None:
+    """Train by name, as the command line would."""
+    folder = Path("runs") / "shaped-reacher"
+    shutil.rmtree(folder, ignore_errors=True)
+    learner = ShapedTd3(preset="gentle", hidden=(64, 64), batch_size=64)
+    run = ib.train(
+        "reacher", learner, out=folder, steps=2_000, warm_up=500, environments=4, episodes=2, capacity=10_000
+    )
+    print(run)
+    assert run.worst_violation <= 0.0, "no action may ever leave its set"
+
+
+if __name__ == "__main__":
+    main()
