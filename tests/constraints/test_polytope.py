@@ -155,7 +155,7 @@ def test_the_gradient_is_that_of_moving_along_the_active_face() -> None:
     active = np.array([[0.5, -0.5, 0.0], [-0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
     np.testing.assert_allclose(jacobian(jnp.array([0.9, 0.8, 0.3])), active, atol=1e-3)
     np.testing.assert_allclose(
-        jacobian(jnp.array([0.9, 0.8, 7.0])), np.diag([1.0, 1.0, 0.0]) @ active, atol=1e-4
+        jacobian(jnp.array([0.9, 0.8, 7.0])), np.diag([1.0, 1.0, 0.0]) @ active, atol=1e-3
     )
     np.testing.assert_allclose(jacobian(jnp.array([0.1, 0.2, 0.3])), np.eye(3), atol=1e-6)
 

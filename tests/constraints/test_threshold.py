@@ -25,16 +25,22 @@ def height(ramps: Ramps, moment: float) -> float:
 @pytest.mark.parametrize("entries", [1, 2, 6, MANY_ENTRIES, MANY_ENTRIES + 1, 200])
 def test_the_sum_meets_the_target_where_a_root_finder_finds_it(entries: int) -> None:
     rng = np.random.default_rng(entries)
-    for _ in range(30):
-        ramps = random_ramps(rng, (entries,))
-        top, bottom = height(ramps, 0.0), float(np.sum(ramps.end))
-        target = np.asarray(bottom + rng.random() * (top - bottom))
-        moment = float(crossing(np, ramps, target))
-        assert height(ramps, moment) == pytest.approx(min(top, float(target)), abs=1e-11 * (1 + abs(top)))
+    batch = random_ramps(rng, (30, entries))
+    bottoms = np.sum(batch.end, axis=-1)
+    tops = np.array([height(Ramps(*(part[i] for part in batch)), 0.0) for i in range(30)])
+    targets = bottoms + rng.random(30) * (tops - bottoms)
+    moments = crossing(np, batch, targets)
+    for i, (top, target) in enumerate(zip(tops, targets, strict=True)):
+        ramps = Ramps(*(part[i] for part in batch))
+        alone = crossing(np, ramps, np.asarray(target))
+        for moment in (alone, moments[i]):
+            assert height(ramps, float(moment)) == pytest.approx(min(top, target), abs=1e-11 * (1 + abs(top)))
         if top > target + 1e-9 and np.all(ramps.begin > ramps.end):
             last = float(np.max((ramps.intercept - ramps.end) / ramps.rate))
-            root = optimize.brentq(_above, 0.0, last, args=(ramps, float(target)), xtol=1e-14, rtol=1e-14)
-            assert height(ramps, root) == pytest.approx(height(ramps, moment), abs=1e-9 * (1 + abs(top)))
+            root = optimize.brentq(_above, 0.0, last, args=(ramps, target), xtol=1e-14, rtol=1e-14)
+            assert height(ramps, root) == pytest.approx(
+                height(ramps, float(alone)), abs=1e-9 * (1 + abs(top))
+            )
 
 
 def _above(moment: float, ramps: Ramps, target: float) -> float:
@@ -44,6 +50,8 @@ def _above(moment: float, ramps: Ramps, target: float) -> float:
 def test_a_target_out_of_reach_stops_everything_at_its_end() -> None:
     ramps = random_ramps(np.random.default_rng(0), (5, 7))
     moment = crossing(np, ramps, np.full(5, -1e3))[:, None]
+    alone = Ramps(*(part[0] for part in ramps))
+    assert height(alone, float(crossing(np, alone, np.asarray(-1e3)))) == np.sum(alone.end)
     np.testing.assert_array_equal(
         np.clip(ramps.intercept - ramps.rate * moment, ramps.end, ramps.begin), ramps.end
     )

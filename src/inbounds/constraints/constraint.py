@@ -134,6 +134,8 @@ class Constraint(abc.ABC):
         if is_traced(moved):
             is_answer = self.accepts(at, convert(moved, xp, at.dtype)) & xp.all(xp.isfinite(array), axis=-1)
             moved = xp.where(is_answer[..., None], moved, float("nan"))
+        if moved.ndim == 1 and not is_traced(moved):
+            return moved
         return xp.where(accepted[..., None], original, moved)
 
     def interior_point(

@@ -210,7 +210,7 @@ def _distances(asked: Questions) -> str | None:
     wrong = np.flatnonzero(violation > 0)
     if wrong.size:
         return f"distance {length[wrong[0], 0]:.6g} from the interior leads to a violation of {violation[wrong[0]]:.3g}"
-    beyond = asked.contains(point + (1.001 * length + 1e-6) * directions)
+    beyond = asked.contains(point + 1.3 * length * directions)
     early = np.flatnonzero(beyond & (length[:, 0] < 1e3))
     if early.size:
         return f"distance {length[early[0], 0]:.6g} along {numbers(directions[early[0]])} ends before the set does"

@@ -12,7 +12,13 @@ from inbounds.constraints.box import Bounds, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.farthest import FarthestInBox
 from inbounds.constraints.level_set import unbounded
-from inbounds.constraints.linear_rows import LinearRows, interior_in_rows, nearest_in_rows, stacked
+from inbounds.constraints.linear_rows import (
+    LinearRows,
+    farthest_in_rows,
+    interior_in_rows,
+    nearest_in_rows,
+    stacked,
+)
 from inbounds.constraints.polytope import Polytope
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.constraints.sum_band import SumBand
@@ -162,12 +168,15 @@ class Intersection(Constraint):
         return projections
 
     def farthest(self, at: Situation, direction: Array) -> Array:
-        """Use the closed form of a box, or of a box and one other set."""
+        """Use the closed form of a box, or of a box and one other set, or the linear program of all rows."""
         bounds = self.bounds(at, at.slack)
         if not self._others:
             return corner(at.xp, direction, bounds)
         if len(self._others) == 1 and isinstance(self._others[0], FarthestInBox):
             return self._others[0].farthest_in_box(at, direction, bounds)
+        rows = self._linear(at, direction.shape[-1])
+        if rows is not None and not self._curved():
+            return farthest_in_rows(at, rows, direction, bounds)
         return super().farthest(at, direction)
 
     def within_exact_bounds(self, at: Situation, action: Array) -> Array:

@@ -96,6 +96,9 @@ class Oracle(Constraint):
     def nearest(self, at: Situation, action: Array) -> Array:
         """Return the nearest feasible of many samples; later rounds sample around the best one so far."""
         xp = at.xp
+        sources = [source for source in (at.observation, at.previous_action) if source is not None]
+        lead = np.broadcast_shapes(action.shape[:-1], *(source.shape[:-1] for source in sources))
+        action = xp.broadcast_to(action, (*lead, action.shape[-1]))
         count = max(self.samples // ROUNDS, 1)
         best = self._nearest_of(at, action, self._first_candidates(at, action, count))
         for index in range(1, ROUNDS):

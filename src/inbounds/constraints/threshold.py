@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from inbounds.constraints.arrays import (
     Array,
@@ -51,6 +54,8 @@ def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
     the crossing tell which entries are moving there, and for those the equation is linear. Where the target
     is out of reach, nothing moves any more at the returned t.
     """
+    if xp is np and ramps.intercept.ndim == 1 and target.ndim == 0:
+        return np.asarray(_crossing_of_one(ramps, float(target)))
     # Which entries are moving does not change with small changes, so that only the equation has gradients.
     fixed = Ramps(*(without_gradient(part) for part in ramps))
     starts, stops = (fixed.intercept - fixed.begin) / fixed.rate, (fixed.intercept - fixed.end) / fixed.rate
@@ -65,6 +70,42 @@ def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
     has_slope = slope > 0
     moment = xp.where(has_slope, (rest - target) / xp.where(has_slope, slope, 1.0), last[..., 0] * BEYOND)
     return xp.maximum(moment, 0.0)
+
+
+def _crossing_of_one(ramps: Ramps, target: float) -> float:
+    """Follow the sum from moment to moment; for a single action this is faster than arrays of a few numbers."""
+    size = len(ramps.intercept)
+    columns = (part.tolist() if len(part) == size else part.tolist() * size for part in ramps)
+    entries = [(a, r, b, e, (a - b) / r, (a - e) / r) for a, r, b, e in zip(*columns, strict=True)]
+    level, slope, events = 0.0, 0.0, []
+    for intercept, rate, begin, end, start, stop in entries:
+        if stop <= 0.0 or begin == end:
+            level += end
+            continue
+        if start > 0.0:
+            level += begin
+            events.append((start, intercept - begin, rate))
+        else:
+            level += intercept
+            slope += rate
+        events.append((stop, end - intercept, -rate))
+    events.sort()
+    last, following = 0.0, math.inf
+    for moment, change, acceleration in events:
+        if level - slope * moment < target:
+            following = moment
+            break
+        last, level, slope = moment, level + change, slope + acceleration
+    # Adding and taking away may leave an error as large as what remains: sum once more what is moving now.
+    middle = 0.5 * (last + following)
+    level = slope = 0.0
+    for intercept, rate, begin, end, start, stop in entries:
+        if start < middle < stop:
+            level += intercept
+            slope += rate
+        else:
+            level += begin if start >= middle else end
+    return max((level - target) / slope, 0.0) if slope > 0.0 else last * BEYOND
 
 
 def _bracket(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
