@@ -18,7 +18,7 @@ demo: $(VENV)/.runtime ## train ARAM on Reacher and report
 test: $(VENV)/.dev ## run the tests (under ten minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
-test-slow: $(VENV)/.dev docs ## run the slow tests, the examples, the docs and the built wheel
+test-slow: $(VENV)/.envs docs ## run the slow tests, the examples, the docs and the built wheel
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow --timeout 1200
 
 lint: $(VENV)/.dev ## check format, style, types and layers
@@ -70,4 +70,8 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 
 $(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
 	$(PIP) -r requirements/docs.txt
+	@touch $@
+
+$(VENV)/.envs: requirements/envs.txt $(VENV)/.dev
+	$(PIP) -r requirements/envs.txt
 	@touch $@

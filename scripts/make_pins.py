@@ -25,9 +25,10 @@ SOURCES = {
     "build": ["--group", f"{PYPROJECT}:build"],
     "dev": ["--group", f"{PYPROJECT}:dev"],
     "docs": ["--group", f"{PYPROJECT}:docs"],
+    "envs": [PYPROJECT, "--extra", "envs"],
     "peers": [PYPROJECT, "requirements/peers.in"],
 }
-HELD_TO_RUNTIME = {"build", "dev", "docs"}
+HELD_TO_RUNTIME = {"build", "dev", "docs", "envs"}
 # scripts/make_peers.py chooses the torch (one installed, or a CPU build): it and its CUDA are not pinned.
 NOT_PINNED = re.compile(r"^(torch|triton|nvidia-[a-z0-9-]+|cuda-[a-z-]+)==.*\n", re.MULTILINE)
 
