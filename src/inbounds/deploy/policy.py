@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
 from inbounds.constraints import Constraint, constraint_from_json
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.export_manifest import MANIFEST, read_arrays, read_manifest
-from inbounds.deploy.policy_network import Arrays, Layers, array_of, read_layers
+from inbounds.deploy.noise_store import NoiseStore
+from inbounds.deploy.policy_network import Arrays, Layers, PreparedNetwork, array_of, read_layers
 from inbounds.deploy.policy_proposals import (
     Allocation,
     AlongRays,
@@ -28,7 +28,7 @@ from inbounds.deploy.policy_proposals import (
     SquashedGaussian,
     ThroughFlow,
 )
-from inbounds.deploy.sealed_arrays import meaning_of_run, read_json, read_sealed
+from inbounds.deploy.sealed_arrays import DAMAGE, meaning_of_run, read_json, read_sealed
 from inbounds.errors import CheckpointError, InvalidInputError
 
 GAUSSIAN_LEARNERS = ("aram", "sosac", "sac", "spre")
@@ -40,8 +40,6 @@ LAYERED_LEARNERS = ("artd3", "focops", "dalpha", "drad", "srad", "appropt", "flo
 KNOWN_LEARNERS = GAUSSIAN_LEARNERS + DETERMINISTIC_LEARNERS + LAYERED_LEARNERS
 
 MOST_PROPOSALS = 10_000
-DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, SafetensorError)
-"""What reading a file that is not what it should be may raise."""
 
 Single = NDArray[np.float32]
 Double = NDArray[np.float64]
@@ -81,7 +79,8 @@ class Policy:
     candidates costs little more than one candidate; if none is feasible the last one is projected.
     """
 
-    block = 20
+    block, next_block = 12, 88
+    """How many draws are tested together, at first and then."""
 
     def __init__(
         self,
@@ -98,9 +97,20 @@ class Policy:
         self.layers, self.head, self.constraint, self.preference = layers, head, constraint, preference
         self.proposals, self.degrees, self.rng = proposals, degrees, rng
         self.observation_size = layers[0][0].shape[0] - (0 if preference is None else len(preference))
+        self._network = PreparedNetwork(layers, preference)
         self.action_size = len(head.box.low)
+        # Proposals that are cut off at the policy's own box need not be compared with one that holds it.
+        is_cut = isinstance(head, SquashedGaussian)
+        members = constraint.members()
+        self._tests = (
+            tuple(member for member in members if not (is_cut and head.box.holds(member))) or members
+        )
+        self._store = NoiseStore(rng, self.action_size, degrees)
         self.projections = 0
         """How often no proposal was feasible."""
+        self.proposals_judged = 0
+        self.proposals_accepted = 0
+        """Of the proposals that were judged, how many were feasible."""
 
     def act(self, observation: Any, deterministic: bool = False, *, previous_action: Any = None) -> Single:
         """Return a feasible action in the units that `env.step` receives."""
@@ -109,10 +119,10 @@ class Policy:
         if deterministic or not self.head.takes_noise:
             centre = np.zeros((1, self.action_size), np.float32)
             return self._decided(at, output, centre, is_last=True).action
-        left = self.proposals
+        left, size = self.proposals, self.block
         while True:
-            noise = self.noise(min(self.block, left))
-            left -= len(noise)
+            noise = self.noise(min(size, left))
+            left, size = left - len(noise), self.next_block
             decision = self._decided(at, output, noise, is_last=left <= 0)
             if decision.accepted != UNDECIDED:
                 return decision.action
@@ -125,15 +135,23 @@ class Policy:
 
     def _decided(self, at: Situation, output: Single, noise: Single, *, is_last: bool) -> Decision:
         candidates: Single = self.head.proposals(Asked(np, at.observation, at.previous_action, output, noise))
-        is_feasible = self.constraint.accepts(at, candidates.astype(np.float64))
+        is_feasible = self._accepted(at, candidates.astype(np.float64))
         first = int(is_feasible.argmax())
+        self.proposals_judged += len(candidates)
         if is_feasible[first]:
+            self.proposals_accepted += int(np.count_nonzero(is_feasible))
             return Decision(candidates[first], first)
         if not is_last:
             return Decision(candidates[-1], UNDECIDED)
         self.projections += 1
         moved = self.constraint.project(at.observation, candidates[-1], previous_action=at.previous_action)
         return Decision(np.asarray(moved, np.float32), PROJECTED)
+
+    def _accepted(self, at: Situation, candidates: Double) -> NDArray[np.bool_]:
+        accepted: NDArray[np.bool_] = self._tests[0].accepts(at, candidates)
+        for test in self._tests[1:]:
+            accepted = accepted & test.accepts(at, candidates)
+        return accepted
 
     def _situation(self, observation: Any, previous_action: Any) -> tuple[Situation, Double]:
         """Check what the policy is told; the constraint is then asked without checking it again."""
@@ -155,19 +173,13 @@ class Policy:
 
     def noise(self, count: int) -> Single:
         """Draw the noise of some proposals."""
-        shape = (count, self.action_size)
-        if self.degrees is None:
-            return self.rng.standard_normal(shape, dtype=np.float32)
-        return self.rng.standard_t(self.degrees, shape).astype(np.float32)
+        if self._store.rng is not self.rng:
+            self._store = NoiseStore(self.rng, self.action_size, self.degrees)
+        return self._store.rows(count)
 
     def forward(self, observation: Single) -> Single:
         """Return the network's output for one observation."""
-        hidden = observation if self.preference is None else np.concatenate([observation, self.preference])
-        for weight, bias in self.layers[:-1]:
-            hidden = np.maximum(hidden @ weight + bias, np.float32(0))
-        weight, bias = self.layers[-1]
-        output: Single = hidden @ weight + bias
-        return output
+        return self._network(observation)
 
 
 def is_finite(values: Double) -> bool:
@@ -218,7 +230,7 @@ def read_plan(folder: Path, seed: int | None = None) -> Plan:
         ) from error
     except InvalidInputError:
         raise
-    except (*DAMAGE, OSError, MemoryError) as error:
+    except DAMAGE as error:
         raise CheckpointError(
             f"{folder} is damaged or was written by another version ({error}). Train again or restore it."
         ) from error
@@ -278,6 +290,9 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
         raise CheckpointError(
             f"the set speaks of {constraint.size()} entries, but actions have {size}. Restore the folder."
         )
+    if not names_code(plan.constraint):
+        # A set that reads what an observation does not have is found now, and not at the first action.
+        constraint.violation(np.zeros(plan.observation_size), plan.box.middle, previous_action=np.zeros(size))
     return policy
 
 
