@@ -144,6 +144,29 @@ def repeat(count: int, step: Callable[[Any, Array], Array], array: Array) -> Arr
     return array
 
 
+def repeated(
+    count: int,
+    function: Callable[[Any], Any],
+    start: Any,
+    is_settled: Callable[[Any, Any], Array] | None = None,
+) -> Any:
+    """Apply a function a fixed number of times to an array or a tuple of arrays, or until it is settled.
+
+    JAX takes all the steps, so that it can differentiate and batch them; the body is compiled once.
+    """
+    first = start[0] if isinstance(start, tuple) else start
+    if is_traced(first):
+        flow = control_flow(first)
+        if is_settled is not None and hasattr(flow, "settling_loop"):
+            return flow.settling_loop(count, function, start, is_settled)
+        return flow.fori_loop(0, count, lambda _, state: function(state), start)
+    for _ in range(count):
+        before, start = start, function(start)
+        if is_settled is not None and bool(is_settled(before, start)):
+            break
+    return start
+
+
 def total(xp: Any, values: Array) -> Array:
     """Return the sum along the last axis."""
     return np.add.reduce(values, axis=-1) if xp is np else xp.sum(values, axis=-1)

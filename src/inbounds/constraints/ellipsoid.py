@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, dot, largest, total, without_gradient
+from inbounds.constraints.arrays import Array, dot, largest, repeated, total, without_gradient
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.linear_rows import rounding_of_sum, times
 from inbounds.constraints.parameters import parameter, show
-from inbounds.constraints.quadratic_program import repeated
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Parameter, Situation, relative_margin
 from inbounds.errors import ConstraintError, EmptySetError

@@ -10,10 +10,9 @@ import numpy as np
 from inbounds.constraints.arrays import (
     Array,
     clip,
-    control_flow,
-    is_traced,
     largest,
     least,
+    repeated,
     total,
     without_gradient,
 )
@@ -376,29 +375,6 @@ def _solver(xp: Any, normal: Array) -> Callable[[Array], Array]:
         return triangular(factor, half, left_side=True, lower=True, transpose_a=True)[..., 0]
 
     return solve_normal
-
-
-def repeated(
-    count: int,
-    function: Callable[[Any], Any],
-    start: Any,
-    is_settled: Callable[[Any, Any], Array] | None = None,
-) -> Any:
-    """Apply a function a fixed number of times to an array or a tuple of arrays, or until it is settled.
-
-    JAX takes all the steps, so that it can differentiate and batch them; the body is compiled once.
-    """
-    first = start[0] if isinstance(start, tuple) else start
-    if is_traced(first):
-        flow = control_flow(first)
-        if is_settled is not None and hasattr(flow, "settling_loop"):
-            return flow.settling_loop(count, function, start, is_settled)
-        return flow.fori_loop(0, count, lambda _, state: function(state), start)
-    for _ in range(count):
-        before, start = start, function(start)
-        if is_settled is not None and bool(is_settled(before, start)):
-            break
-    return start
 
 
 def _is_jax_namespace(xp: Any) -> bool:

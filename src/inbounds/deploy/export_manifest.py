@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from inbounds.deploy.sealed_arrays import read_json
 from inbounds.errors import CheckpointError
 
 FORMAT, VERSION = "inbounds policy", 1
 MANIFEST, ARRAYS, GRAPH = "policy.json", "policy.safetensors", "policy.onnx"
-LARGEST_MANIFEST = 64 * 2**20
-"""Bytes; a larger one is refused unread."""
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "task": str,
@@ -46,12 +45,12 @@ def checksum_of_json(data: Any) -> str:
 
 
 def identity(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return what every file of a folder repeats, so that files of two tasks cannot be mixed."""
-    return {
-        "format": f"{FORMAT} {VERSION}",
-        "task": str(manifest["task"]),
-        "constraint_sha256": str(manifest["constraint_sha256"]),
-    }
+    """Return what every file of a folder repeats in its metadata, so that files of two tasks cannot be mixed.
+
+    It is one entry, since the order of several would change the bytes of a file from export to export.
+    """
+    names = ("format", "version", "task", "seed", "constraint_sha256")
+    return {"inbounds": json.dumps({name: manifest[name] for name in names})}
 
 
 def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,14 +61,8 @@ def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read policy.json and refuse it where it is damaged, foreign, newer, or contradicts the files beside it."""
-    path = folder / MANIFEST
-    if path.stat().st_size > LARGEST_MANIFEST:
-        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes")
-    try:
-        manifest = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise damaged(folder, f"{MANIFEST} is not JSON: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    manifest = read_json(folder / MANIFEST)
+    if manifest.get("format") != FORMAT:
         raise damaged(folder, f"{MANIFEST} does not describe a policy")
     if manifest.get("version") != VERSION:
         raise CheckpointError(
@@ -111,7 +104,8 @@ def read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray[
     with safe_open(folder / ARRAYS, framework="numpy") as opened:
         written = opened.metadata() or {}
         if written != identity(manifest):
-            raise damaged(folder, f"{ARRAYS} belongs to {written.get('task', 'something else')!r}")
+            whose = written.get("inbounds", "nothing of ours")
+            raise damaged(folder, f"{ARRAYS} belongs to another export ({whose})")
         found = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
         shapes = {name: list(part.get_shape()) for name, part in found.items()}
         if shapes != manifest["arrays"]:
