@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inbounds import constraints as constraints
     from inbounds import errors as errors
     from inbounds import tasks as tasks
+    from inbounds.benchmark.audit import audit as audit
     from inbounds.constraints import Ball as Ball
     from inbounds.constraints import Box as Box
     from inbounds.constraints import Constraint as Constraint
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 # The same names once more, for the interpreter: which module to import when a name is first used.
 _PUBLIC = {
     "inbounds": ("constraints", "errors", "tasks"),
+    "inbounds.benchmark.audit": ("audit",),
     "inbounds.constraints": (
         "Ball",
         "Box",
@@ -104,6 +106,7 @@ __all__ = [
     "Union",
     "WeightedL1",
     "__version__",
+    "audit",
     "check_constraint",
     "check_task",
     "constraints",

@@ -167,10 +167,62 @@ def test_a_set_that_is_not_published_at_every_step_is_missed() -> None:
         environment.step(np.zeros(2))
 
 
-def test_a_constraint_object_is_not_a_published_number() -> None:
+def rows_and_ball(cap: float) -> ib.Constraint:
+    return ib.Polytope([[1.0, 1.0], [1.0, -cap]], [cap, 0.5]) & ib.Ball(radius_squared=cap**2)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [lambda cap: ib.WeightedL1(weights=[1.0, 2.0], bound=cap), rows_and_ball,
+     lambda cap: ib.RateLimit(0.3 * cap) & ib.Box(0.1 * cap, [0.3 * cap, 9.0])],
+)  # fmt: skip
+def test_a_set_that_is_published_anew_at_every_step_is_followed(law: Any) -> None:
+    class Moving(Plant):
+        def _seen(self) -> Any:
+            seen, _ = super()._seen()
+            self.law = law(float(seen["cap"][0]))
+            return seen, {"constraint": self.law}
+
+    made: list[Moving] = []
+
+    def make() -> Moving:
+        made.append(Moving())
+        return made[-1]
+
+    task = plant(None, make)
+    environment = task.make_environment()
+    observation, _ = environment.reset(seed=2)
+    previous = np.zeros(2)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        actions = rng.uniform(0.0, 2.0, (200, 2))
+        published = (made[-1].law & ib.Box(0.0, 2.0)).violation(None, actions, previous_action=previous)
+        np.testing.assert_allclose(task.constraint.violation(observation, actions), published, atol=1e-6)
+        previous = environment.action_space.sample()
+        observation, _, terminated, truncated, _ = environment.step(previous)
+        if terminated or truncated:
+            break
+
+
+def test_a_published_set_may_not_become_another_kind() -> None:
+    class Fickle(Plant):
+        def _seen(self) -> Any:
+            kind = ib.WeightedL1 if self.time == 0 else ib.PowerBudget
+            return super()._seen()[0], {"constraint": kind(weights=[1.0, 1.0], bound=1.0)}
+
+    environment = plant(None, Fickle).make_environment()
+    environment.reset(seed=0)
+    with pytest.raises(SimulationError, match=r"WeightedL1\.weights"):
+        environment.step(np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "published", ["wide open", ib.Box(0.0, np.inf), ib.Oracle(lambda observation, action: True, dimension=2)]
+)
+def test_what_cannot_be_followed_is_refused(published: Any) -> None:
     class Wrong(Plant):
         def reset(self, **options: Any) -> Any:
-            return super().reset(**options)[0], {"constraint": ib.Ball(radius_squared=1.0)}
+            return super().reset(**options)[0], {"constraint": published}
 
     with pytest.raises(ConfigurationError, match="Publish the numbers"):
         plant(None, Wrong)

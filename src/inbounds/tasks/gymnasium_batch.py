@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError, InvalidInputError, SimulationError
 from inbounds.tasks.flattening import Flattening
 from inbounds.tasks.guard import ActionGuard, OnViolation
+from inbounds.tasks.named_parts import PREVIOUS_ACTION, numbers_of
 from inbounds.tasks.vector import Step
-
-if TYPE_CHECKING:
-    from inbounds.constraints import Constraint
 
 Maker = Callable[[str | None], gymnasium.Env[Any, Any]]
 """From a render mode, or None, to a new environment."""
@@ -41,7 +40,7 @@ class Interface:
         parts = self.observations.named_sizes()
         parts += () if self.published is None else self.published.named_sizes()
         previous = self.first_previous_action
-        return parts if previous is None else (*parts, ("previous_action", len(previous)))
+        return parts if previous is None else (*parts, (PREVIOUS_ACTION, len(previous)))
 
     def observe(
         self, seen: Any, info: Mapping[str, Any], previous_action: NDArray[np.floating] | None = None
@@ -54,11 +53,17 @@ class Interface:
                     f"the environment published info['{PUBLISHED}'] once and left it out now. Publish it at "
                     f"every reset and step."
                 )
-            pieces.append(self.published.flatten(info[PUBLISHED]))
+            pieces.append(self.published.flatten(published_numbers(info)))
         if self.first_previous_action is not None:
             before = self.first_previous_action if previous_action is None else previous_action
             pieces.append(before.astype(np.float64))
         return pieces[0].copy() if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def published_numbers(info: Mapping[str, Any]) -> Any:
+    """Return what an environment published: numbers as they are, or those that a published set is made of."""
+    published = info[PUBLISHED]
+    return numbers_of(published) if isinstance(published, Constraint) else published
 
 
 class GymnasiumBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Constraint
-from inbounds.errors import ConfigurationError
+from inbounds.errors import ConfigurationError, InboundsError
 from inbounds.tasks.flattening import Flattening, flattening_of_space, flattening_of_value
-from inbounds.tasks.gymnasium_batch import PUBLISHED, GymnasiumBatch, Interface, Maker
-from inbounds.tasks.named_parts import PREVIOUS_ACTION, references_of, resolved
+from inbounds.tasks.gymnasium_batch import PUBLISHED, GymnasiumBatch, Interface, Maker, published_numbers
+from inbounds.tasks.named_parts import PREVIOUS_ACTION, reading_its_numbers, references_of, resolved
 
 if TYPE_CHECKING:
     from inbounds.tasks.guard import OnViolation
@@ -55,8 +55,8 @@ def parts_from_gymnasium(
                 f"the action space {sample.action_space} holds integers. {CONTINUOUS_ONLY}"
             )
         _, info = sample.reset(seed=0)
-        published = flattening_of_value(PUBLISHED, info[PUBLISHED]) if PUBLISHED in info else None
-        limits = declared_limits(constraint, sample, task_name)
+        published = flattening_of_value(PUBLISHED, published_numbers(info)) if PUBLISHED in info else None
+        limits = declared_limits(constraint, sample, info, task_name)
         bounds = action_bounds(limits, sample.action_space, actions, task_name)
         steps = chosen_horizon(horizon, sample, task_name)
         frames_per_second = int(sample.metadata.get("render_fps") or 30)
@@ -151,8 +151,10 @@ def maker_of(environment: Any) -> tuple[Maker, str]:
     return make, "environment" if called == "<lambda>" else called.replace("_", "-")
 
 
-def declared_limits(constraint: Any, sample: Any, task_name: str) -> Constraint | None:
-    """Return the constraint that was given, the one that the environment publishes, or both together."""
+def declared_limits(
+    constraint: Any, sample: Any, info: Mapping[str, Any], task_name: str
+) -> Constraint | None:
+    """Return the constraint that was given and those that the environment publishes, all together."""
     has_own = sample.has_wrapper_attr("action_constraint")
     published = sample.get_wrapper_attr("action_constraint") if has_own else None
     limits: list[Constraint] = []
@@ -164,7 +166,17 @@ def declared_limits(constraint: Any, sample: Any, task_name: str) -> Constraint 
                 f"{task_name}: {origin} is {limit!r}, not a constraint. Use ib.Box, ib.Ball, ib.Polytope, ... or "
                 f"ib.Oracle for a function that tells whether an action is allowed."
             )
-    return None if not limits else limits[0] if len(limits) == 1 else limits[0] & limits[1]
+    moving = info.get(PUBLISHED)
+    if isinstance(moving, Constraint):
+        try:
+            limits.append(reading_its_numbers(moving, PUBLISHED))
+        except InboundsError as error:
+            raise ConfigurationError(
+                f"{task_name}: the set published as info['{PUBLISHED}'] cannot be followed from step to step "
+                f"({error}) Publish the numbers that it depends on, and let a constraint read them by "
+                f"ib.obs['{PUBLISHED}']."
+            ) from error
+    return functools.reduce(operator.and_, limits) if limits else None
 
 
 def action_bounds(limits: Constraint | None, space: Any, actions: Flattening, task_name: str) -> Bounds:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from inbounds.constraints import Constraint, Reference
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.constraints import Constraint, Oracle, Reference
 from inbounds.errors import ConstraintError
 
 PREVIOUS_ACTION = "previous_action"
@@ -66,3 +69,47 @@ def _changed(value: Any, change: Callable[[Reference], Reference]) -> Any:
         items = [_changed(item, change) for item in value]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else type(value)(items)
     return value
+
+
+def numbers_of(constraint: Constraint, prefix: str = "") -> dict[str, NDArray[np.float64]]:
+    """Return the numbers that a published set is made of, under names that tell kind and argument."""
+    found: dict[str, NDArray[np.float64]] = {}
+    for name, value in constraint.parameters().items():
+        path = f"{prefix}{type(constraint).__name__}.{name}"
+        if _is_numbers(value):
+            found[path] = np.asarray(value, dtype=np.float64)
+        for index, item in enumerate(value if isinstance(value, tuple | list) else (value,)):
+            if isinstance(item, Constraint):
+                found |= numbers_of(item, f"{path}.{index}.")
+    return found
+
+
+def reading_its_numbers(constraint: Constraint, part: str, prefix: str = "") -> Constraint:
+    """Return the same kind of set, with its numbers read from the parts of an observation that hold `numbers_of` it."""
+    if isinstance(constraint, Oracle):
+        raise ConstraintError("an Oracle is a function, which may change without its numbers telling.")
+    arguments: dict[str, Any] = {}
+    for name, value in constraint.parameters().items():
+        if _is_numbers(value) and not np.isfinite(value).all():
+            raise ConstraintError(f"{name} of {constraint.formula()} is not finite; state a bound instead.")
+        path = f"{prefix}{type(constraint).__name__}.{name}"
+        if _is_numbers(value):
+            shape = np.shape(value)
+            indices = None if shape else 0
+            reference = Reference("observation", indices, part=f"{part}/{path}")
+            arguments[name] = reference.reshape(*shape) if len(shape) > 1 else reference
+        elif isinstance(value, tuple | list):
+            arguments[name] = type(value)(
+                reading_its_numbers(item, part, f"{path}.{index}.") if isinstance(item, Constraint) else item
+                for index, item in enumerate(value)
+            )
+        elif isinstance(value, Constraint):
+            arguments[name] = reading_its_numbers(value, part, f"{path}.0.")
+        else:
+            arguments[name] = value
+    return type(constraint)(**arguments)
+
+
+def _is_numbers(value: Any) -> bool:
+    """Tell whether an argument is floating-point numbers: counts and flags belong to the kind of the set."""
+    return isinstance(value, float | np.floating | np.ndarray) and np.asarray(value).dtype.kind == "f"

@@ -73,7 +73,8 @@ class Task:
 
         An observation that is a Dict or a Tuple is laid out as one vector, part after part in the order of
         its space; `ib.obs["key"]` names a part. Two more parts follow where they are needed: `constraint`,
-        the numbers that the environment publishes as `info["constraint"]`, and `previous_action`, where the
+        the numbers that the environment publishes as `info["constraint"]` (or those of the set that it publishes
+        there), and `previous_action`, where the
         constraint reads `ib.previous_action`.
 
         Args:

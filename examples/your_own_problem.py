@@ -1,0 +1,31 @@
+"""From an environment and a limit to a policy that is trained, exported and audited: what the README shows."""
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict
+
+import inbounds as ib
+
+
+class Heating(gymnasium.Env):  # two rooms on one fuse, which allows less when the kitchen uses more
+    observation_space = Dict({"fuse": Box(1.0, 3.0, (1,)), "rooms": Box(-50.0, 50.0, (2,))})
+    action_space = Box(0.0, 2.0, (2,))  # kW
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.rooms = self.np_random.uniform(-3.0, 3.0, 2)  # degrees above what is wanted
+        return {"fuse": self.np_random.uniform(1.0, 3.0, 1), "rooms": self.rooms}, {}
+
+    def step(self, heat):
+        self.rooms = 0.9 * self.rooms + heat - 0.8
+        observation = {"fuse": self.np_random.uniform(1.0, 3.0, 1), "rooms": self.rooms}
+        return observation, 4.0 - np.abs(self.rooms).mean(), False, False, {}
+
+
+task = ib.Task(Heating, ib.WeightedL1([1.0, 1.0], bound=ib.obs["fuse", 0]), horizon=100)
+if __name__ == "__main__":
+    print(ib.check_task(task))  # units, shapes, readings, empty sets, seeds, rewards: all well?
+    run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=2_000, out="runs/heating")
+    exported = ib.export(run)  # ONNX with the fuse inside the graph, and the same for numpy alone
+    certificate = ib.audit(str(exported.path), task, steps=1_000)  # replayed, judged with no tolerance
+    print(run, exported, f"{certificate.violations} violations in {certificate.steps} steps", sep="\n")
