@@ -85,6 +85,17 @@ def test_the_ray_keeps_the_direction_and_the_projection_the_distance() -> None:
     assert np.linalg.norm(near - proposed) < np.linalg.norm(ray - proposed) - 0.05
 
 
+def test_a_polytope_that_moves_with_the_state_is_projected_on_since_its_interior_costs_more() -> None:
+    rows = ib.Polytope(ib.obs[0:6].reshape(2, 3), np.ones(2)) & CUBE
+    state, far = np.array([1.0, 2.0, -1.0, 0.5, 1.0, 3.0]), np.full(3, 5.0)
+    kinds = {}
+    for correction in ("quickest", "ray", "projection"):
+        safety = ib.SafetyFilter(rows, correction=correction)  # type: ignore[arg-type]
+        assert rows.violation(state, safety.correct(state, far)) <= 0.0
+        kinds[correction] = safety.interventions()[0].kind
+    assert kinds == {"quickest": "projection", "ray": "ray", "projection": "projection"}
+
+
 def test_the_caller_may_write_into_what_it_gave_and_got() -> None:
     limit = ib.RateLimit(0.5, previous=ib.previous_action)
     safety = ib.SafetyFilter(limit, previous_action=np.zeros(2))

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from inbounds.constraints import Constraint
+from inbounds.constraints import Constraint, Ellipsoid, Polytope
+from inbounds.constraints.intersection import BoxLike, JointWithBox
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.interventions import Cause, Intervention, InterventionLog, Kind
 from inbounds.deploy.proposer import proposer, vector
@@ -57,8 +58,9 @@ class SafetyFilter:
             that only corrects.
         proposals: how often the policy is asked for one action; a policy that repeats itself is asked twice.
         time_limit: seconds after which the policy is not asked again.
-        correction: "ray" keeps the direction from the interior point and costs a closed form; "projection"
-            gives the nearest feasible action first.
+        correction: "ray" keeps the direction from the interior point; "projection" takes the nearest feasible
+            action first; "quickest" is the ray, but for sets that move with the state and have no closed form of
+            an interior point (polytopes), whose projection costs less.
         on_invalid_observation: for an observation that is not finite: "refuse" raises, "hold" repeats the last
             action, "interior_point" takes the safest point. The last two use the last good observation.
         on_stale_observation: the same for an observation that is older than `stale_after`.
@@ -77,7 +79,7 @@ class SafetyFilter:
         *,
         proposals: int = 20,
         time_limit: float | None = None,
-        correction: Literal["ray", "projection"] = "ray",
+        correction: Literal["quickest", "ray", "projection"] = "quickest",
         on_invalid_observation: Fallback = "refuse",
         on_stale_observation: Fallback = "refuse",
         on_invalid_action: Fallback = "refuse",
@@ -100,8 +102,10 @@ class SafetyFilter:
         for name, value in chosen.items():
             if value not in FALLBACKS:
                 raise ConfigurationError(f"{name}={value!r} is unknown. Choose from {', '.join(FALLBACKS)}.")
-        if correction not in ("ray", "projection"):
-            raise ConfigurationError(f"correction={correction!r} is unknown. Choose 'ray' or 'projection'.")
+        if correction not in ("quickest", "ray", "projection"):
+            raise ConfigurationError(
+                f"correction={correction!r} is unknown. Choose 'quickest', 'ray' or 'projection'."
+            )
         if proposals < 1:
             raise ConfigurationError(
                 f"proposals={proposals}, but the policy must be asked once. Use 1 or more."
@@ -115,7 +119,10 @@ class SafetyFilter:
             raise ConfigurationError(
                 f"dtype={dtype!r} is neither np.float32 nor np.float64. Use one of them."
             )
-        self.constraint, self.correction = constraint, correction
+        self.constraint = constraint
+        is_ray_first = correction == "ray" or (correction == "quickest" and has_quick_interior(constraint))
+        first: tuple[Kind, ...] = ("ray", "projection") if is_ray_first else ("projection", "ray")
+        self._order: tuple[Kind, ...] = (*first, "interior_point")
         self.proposals, self.time_limit, self.stale_after = proposals, time_limit, stale_after
         self._ask = None if policy is None else proposer(policy)
         self._fallbacks: dict[Cause, Fallback] = {
@@ -232,12 +239,9 @@ class SafetyFilter:
     def _moved(self, action: Action, excess: float, before: Vector | None) -> Action:
         """Return a feasible action near an infeasible one, and log how it was found."""
         seen = self._observation
-        order: tuple[Kind, ...] = ("ray", "projection", "interior_point")
-        if self.correction == "projection":
-            order = ("projection", "ray", "interior_point")
         steps = {"ray": self._on_ray, "projection": self._projected, "interior_point": self._central}
         problem: ConstraintError | None = None
-        for kind in order:
+        for kind in self._order:
             try:
                 with np.errstate(all="ignore"):  # a point that overflowed is not feasible, and is not taken
                     point = steps[kind](seen, action, before)
@@ -375,6 +379,17 @@ class SafetyFilter:
         self._log.add(
             Intervention(call, now, kind, cause, seen, given, taken, before, excess, self.constraint)
         )
+
+
+def has_quick_interior(constraint: Constraint) -> bool:
+    """Tell whether an interior point costs next to nothing: it is always the same, or has a closed form."""
+    if constraint.is_constant():
+        return True
+    members = constraint.members()
+    others = [member for member in members if not isinstance(member, BoxLike)]
+    if len(others) > 1 or any(isinstance(member, Polytope) for member in others):
+        return False
+    return not others or isinstance(others[0], JointWithBox) or isinstance(constraint, Ellipsoid)
 
 
 def _short(array: Vector | None) -> str:
