@@ -27,7 +27,7 @@ battery = ib.Polytope(current.reshape(1, 2), [0.1])  # 3/2 u i: 90 kW x 0.1 = 9 
 task = ib.Task(motor, circle & battery, name="motor-drive", horizon=200, reward_shift=1.0)
 print(task.observation_parts, ib.check_task(task), sep="\n")
 
-run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=1_000, evaluate_every=0, episodes=3)
+run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=600, evaluate_every=0, episodes=3)
 print(run)
 
 policy = ib.load(run.path)

@@ -50,7 +50,7 @@ limits = (
 
 task = ib.Task(Market, limits, name="portfolio", horizon=60, reward_shift=4.0)
 print(ib.check_task(task))
-run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=800, evaluate_every=0, episodes=5)
+run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=600, evaluate_every=0, episodes=5)
 print(run)
 
 policy = ib.load(run.path)

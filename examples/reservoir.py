@@ -34,7 +34,10 @@ levels = ib.obs[0:3]
 not_more_than_there = ib.Box(0.0, 0.95 * levels) & ib.Box(0.0, 30.0)  # the last 5 % lie below the outlet
 river = ib.WeightedL1(weights=[1.0, 1.0, 1.0], bound=30.0)  # sum of releases, which are not negative
 
-task = ib.Task(reservoirs, not_more_than_there & river, name="reservoirs", horizon=120).normalised(steps=500)
+task = ib.Task(reservoirs, not_more_than_there & river, horizon=120, reward_divisor=100.0, reward_shift=7.0)
+task = task.normalised(
+    rewards=False, steps=500
+)  # networks see levels relative to what random releases lead to
 print(task.observation_parts, ib.check_task(task), sep="\n")
 
 run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=1_000, evaluate_every=0, episodes=3)
