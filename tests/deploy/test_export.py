@@ -1,0 +1,286 @@
+"""Exported folders: what they hold, that they agree with the policy, run anywhere, and are refused when changed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import inbounds as ib
+from inbounds.cli.main import main
+from inbounds.deploy.export_check import compare, session
+from inbounds.deploy.export_manifest import sealed
+from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, MissingDependencyError
+from tests.deploy.oracles import is_on_the_right
+from tests.deploy.run_folders import random_network, random_run, write_run
+
+POLICIES = Path(__file__).parents[2] / "policies"
+BOX = ib.Box(-np.ones(2), np.ones(2))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    return ib.export(POLICIES / "halfcheetah", folder / "halfcheetah").path
+
+
+@pytest.fixture
+def copy(exported: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(exported, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("task", ["halfcheetah", "bss3z"])
+def test_graph_and_policy_agree_in_ten_thousand_states_without_a_violation(task: str, tmp_path: Path) -> None:
+    found = compare(ib.export(POLICIES / task, tmp_path / task).path, 10_000)
+    assert found.states == 10_000 and found.empty == 0
+    assert found.violations == 0 and found.worst_violation <= 0
+    # Far from what training saw, float32 networks round at more than the last digit.
+    assert found.other_choices <= 5 and found.largest_difference < 1e-3
+
+
+def test_the_graph_runs_where_neither_jax_nor_this_library_can_be_imported(exported: Path) -> None:
+    script = """
+        import sys
+
+        class Blocked:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in ("jax", "jaxlib", "inbounds", "safetensors", "scipy", "daqp"):
+                    raise ImportError(f"{name} is blocked")
+
+        sys.meta_path.insert(0, Blocked())
+        import numpy, onnxruntime
+        graph = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+        rng = numpy.random.default_rng(0)
+        worst = -1.0
+        for _ in range(300):
+            observation = 3.0 * rng.standard_normal(17)
+            action, accepted = graph.run(None, {
+                "observation": observation,
+                "noise": rng.standard_normal((100, 6)).astype(numpy.float32),
+                "preference": numpy.array([0.9, 0.1], numpy.float32),
+            })
+            assert action.dtype == numpy.float32 and -1 <= accepted < 100
+            # The set of HalfCheetah, by hand: sum_i |w_i a_i| <= 20 and |a_i| <= 1.
+            exact = action.astype(numpy.float64)
+            worst = max(worst, numpy.abs(observation[11:17] * exact).sum() - 20.0, numpy.abs(exact).max() - 1.0)
+        assert worst <= 0.0, worst
+        assert not {"jax", "inbounds"} & set(sys.modules)
+        print("feasible")
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(exported / "policy.onnx")],
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert ran.stdout == "feasible\n", ran.stderr
+
+
+def test_the_manifest_describes_the_graph(exported: Path) -> None:
+    manifest = json.loads((exported / "policy.json").read_text())
+    graph = session(exported)
+    inputs = {entry.name: entry.shape for entry in graph.get_inputs()}
+    assert inputs == {"observation": [17], "noise": [100, 6], "preference": [2]}
+    assert {entry["name"]: entry["shape"] for entry in manifest["graph"]["inputs"]} == inputs
+    assert [entry["name"] for entry in manifest["graph"]["outputs"]] == ["action", "accepted"]
+    assert manifest["noise"] == {"law": "standard normal", "deterministic": "zeros"}
+    assert manifest["task"] == "halfcheetah" and manifest["preference"] == pytest.approx([0.9, 0.1])
+
+
+def test_an_exported_folder_is_loaded_like_its_run(exported: Path) -> None:
+    original, loaded = ib.load(POLICIES / "halfcheetah"), ib.load(exported)
+    for observation in np.random.default_rng(0).standard_normal((20, 17)):
+        np.testing.assert_array_equal(original.act(observation), loaded.act(observation))
+
+
+def test_exporting_twice_writes_the_same_bytes(exported: Path, tmp_path: Path) -> None:
+    again = ib.export(POLICIES / "halfcheetah", tmp_path / "again").path
+    for path in exported.iterdir():
+        assert (again / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_command_says_what_was_written_and_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = random_run(tmp_path / "run", ib.Ball(radius_squared=0.5) & BOX, 2, 5)
+    assert main(["export", str(run), "--proposals", "7", "--check", "50"]) == 0
+    told = capsys.readouterr().out
+    assert "0 violations in float64" in told and "policy.onnx" in told
+    assert [entry.shape for entry in session(run / "exported").get_inputs()] == [[5], [7, 2]]
+    assert main(["export", str(run), "--out", str(tmp_path / "run")]) == 2
+    assert "Choose a new folder" in capsys.readouterr().err
+
+
+def test_a_policy_without_noise_has_no_input_for_it(tmp_path: Path) -> None:
+    arrays = random_network(np.random.default_rng(0), (5, 8, 2))
+    run = write_run(
+        tmp_path / "run",
+        BOX,
+        arrays,
+        observation_size=5,
+        low=[-1, -1],
+        high=[1, 1],
+        learner={"name": "td3"},
+    )
+    assert [entry.name for entry in session(ib.export(run).path).get_inputs()] == ["observation"]
+
+
+def test_the_previous_action_is_an_input_where_the_set_reads_it(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", ib.RateLimit(0.1) & BOX, 2, 5)
+    graph = session(ib.export(run).path)
+    assert {entry.name for entry in graph.get_inputs()} == {"observation", "noise", "previous_action"}
+    action = np.zeros(2)
+    for _ in range(20):
+        question = {
+            "observation": np.ones(5),
+            "noise": np.ones((10, 2), np.float32),
+            "previous_action": action,
+        }
+        following = graph.run(None, question)[0].astype(np.float64)
+        assert np.abs(following - action).max() <= 0.1
+        action = following
+
+
+def test_an_oracle_is_exported_as_proposals_that_the_caller_must_filter(tmp_path: Path) -> None:
+    oracle = ib.Oracle(is_on_the_right, within=BOX)
+    written = ib.export(random_run(tmp_path / "run", oracle, 2, 5))
+    assert not written.is_feasible_by_construction and "SafetyFilter" in str(written)
+    manifest = json.loads((written.path / "policy.json").read_text())
+    assert not manifest["is_feasible_by_construction"] and "must pass a filter" in manifest["caller"]
+    (proposals,) = session(written.path).run(
+        None,
+        {"observation": np.ones(5), "noise": np.random.default_rng(0).standard_normal((10, 2)).astype("f4")},
+    )
+    filtered = ib.SafetyFilter(oracle).correct(np.ones(5), proposals[0])
+    assert proposals.shape == (10, 2) and oracle.violation(np.ones(5), filtered) <= 0
+    with pytest.raises(InvalidInputError, match="constraint=task"):
+        ib.load(written.path)
+    acted = ib.load(written.path, constraint=oracle).act(np.ones(5))
+    assert oracle.violation(np.ones(5), acted) <= 0
+    with pytest.raises(ConfigurationError, match="unfiltered"):
+        compare(written.path)
+
+
+def test_without_onnx_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "inbounds\[export\]"'):
+        ib.export(random_run(tmp_path / "run", BOX, 2, 5))
+
+
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", BOX, 2, 5)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(ConfigurationError, match=r"letter\.txt"):
+        ib.export(run, tmp_path / "mine")
+    ib.export(run, tmp_path / "new")
+    ib.export(run, tmp_path / "new")
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+
+
+@pytest.mark.parametrize("count", [0, 10_001])
+def test_a_number_of_proposals_that_makes_no_sense_is_refused(count: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="proposals"):
+        ib.export(random_run(tmp_path / "run", BOX, 2, 5), proposals=count)
+
+
+# Folders that cannot be trusted ------------------------------------------------------------------------------
+
+
+class Malice:
+    """A pickle that would leave a file behind if it were ever loaded."""
+
+    def __reduce__(self) -> tuple[Callable[..., int], tuple[str]]:
+        import os
+
+        return os.system, ("touch executed",)
+
+
+def rewritten(folder: Path, change: Callable[[dict], None]) -> None:  # type: ignore[type-arg]
+    """Change a manifest and seal it again, as a forger would."""
+    manifest = json.loads((folder / "policy.json").read_text())
+    change(manifest)
+    (folder / "policy.json").write_text(json.dumps(sealed(manifest)))
+
+
+@pytest.mark.parametrize("name", ["policy.json", "policy.safetensors", "policy.onnx"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: b"",
+        lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+        lambda data: data[:-1] + bytes([data[-1] ^ 0x80]),
+        lambda data: pickle.dumps(Malice()),
+        lambda data: data + b"\0",
+    ],
+    ids=["truncated", "empty", "bit flipped early", "bit flipped late", "pickled", "longer"],
+)
+def test_a_changed_file_is_refused(
+    name: str, spoil: Callable[[bytes], bytes], copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy)
+    (copy / name).write_bytes(spoil((copy / name).read_bytes()))
+    for open_folder in (ib.load, session):
+        with pytest.raises(CheckpointError):
+            open_folder(copy)
+    assert not (copy / "executed").exists()
+
+
+@pytest.mark.parametrize("name", ["policy.json", "policy.safetensors", "policy.onnx"])
+def test_a_file_of_another_task_is_refused(name: str, copy: Path, tmp_path: Path) -> None:
+    other = ib.export(POLICIES / "bss3z", tmp_path / "other").path
+    shutil.copy(other / name, copy / name)
+    with pytest.raises(CheckpointError, match="cannot be trusted"):
+        ib.load(copy)
+
+
+def test_arrays_of_another_task_are_refused_even_with_a_forged_manifest(copy: Path, tmp_path: Path) -> None:
+    other = ib.export(POLICIES / "bss3z", tmp_path / "other").path
+    shutil.copy(other / "policy.safetensors", copy)
+    listed = json.loads((other / "policy.json").read_text())["files"]["policy.safetensors"]
+    rewritten(copy, lambda manifest: manifest["files"].update({"policy.safetensors": listed}))
+    with pytest.raises(CheckpointError, match="another export"):
+        ib.load(copy)
+
+
+def test_a_whole_folder_of_another_task_is_refused_where_the_task_is_named(exported: Path) -> None:
+    with pytest.raises(InvalidInputError, match="not for 'reacher'"):
+        ib.load(exported, task="reacher")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest.update(version=2),
+        lambda manifest: manifest.update(format="something else"),
+        lambda manifest: manifest.update(proposals=10**12),
+        lambda manifest: manifest.update(observation_size=10**15),
+        lambda manifest: manifest.update(action_low=[[[]]]),
+        lambda manifest: manifest.update(action_high=[float("nan")] * 6),
+        lambda manifest: manifest["arrays"].update({"actor/0/weight": [10**9, 10**9]}),
+        lambda manifest: manifest["files"].update({"../../secret": {"bytes": 1, "sha256": ""}}),
+        lambda manifest: manifest.update(constraint={"kind": "Box", "low": 0, "high": 1}),
+        lambda manifest: manifest.pop("learner"),
+        lambda manifest: manifest["learner"].update(name=["aram"]),
+    ],
+)
+def test_a_forged_manifest_is_refused(change: Callable[..., None], copy: Path) -> None:
+    rewritten(copy, change)
+    with pytest.raises((CheckpointError, InvalidInputError)):
+        ib.load(copy)
+
+
+def test_the_numpy_runtime_does_without_the_graph(copy: Path) -> None:
+    (copy / "policy.onnx").unlink()
+    assert ib.load(copy).act(np.zeros(17)).shape == (6,)
+    with pytest.raises(CheckpointError, match="missing"):
+        session(copy)

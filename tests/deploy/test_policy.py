@@ -1,0 +1,199 @@
+"""The numpy runtime: the same actions as the learners' own JAX code, checked folders, and clear refusals."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import inbounds as ib
+from inbounds.deploy.export import export
+from inbounds.deploy.export_check import compare
+from inbounds.deploy.policy import KNOWN_LEARNERS, load
+from inbounds.errors import CheckpointError, InvalidInputError
+from inbounds.learners.learner import Spec
+from inbounds.learners.registry import LEARNERS, make_learner
+from inbounds.training.checkpoint import flatten
+from tests.deploy.run_folders import random_network, random_run, write_run
+
+D, SIZE = 3, 7
+LOW, HIGH = np.array([-1.0, 0.0, -2.0]), np.array([1.0, 2.0, 2.0])
+SET = ib.SumBand(total=ib.obs[0] * 0.2 + 1.0, tolerance=0.3) & ib.Box(LOW, HIGH)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "flowpg": {
+        "flow_steps": 1,
+        "flow_samples": 64,
+        "flow_batch_size": 8,
+        "flow_hidden": (6,),
+        "flow_layers": 3,
+    },
+    "focops": {"rollout": 8, "batch_size": 8},
+}
+
+
+def trained_run(folder: Path, name: str) -> tuple[Path, Any, Any, Spec]:
+    """Write a run of a freshly initialised learner; return it with the learner, its state and its spec."""
+    settings = {"hidden": (8,), **SETTINGS.get(name, {})}
+    learner: Any = make_learner(name, **settings)
+    spec = Spec.of(SIZE, LOW.astype(np.float32), HIGH.astype(np.float32), SET)
+    state = learner.init(jax.random.key(0), spec)
+    arrays: dict[str, NDArray[Any]] = {
+        key: np.asarray(array)[None] for key, array in flatten(learner.export(state)).items()
+    }
+    described = {"name": name, "proposals": learner.proposals, **settings}
+    described |= {
+        key: getattr(learner, key) for key in ("exploration", "condition_range") if hasattr(learner, key)
+    }
+    run = write_run(
+        folder, SET, arrays, observation_size=SIZE, low=LOW, high=HIGH, learner=described, task=name
+    )
+    return run, learner, state, spec
+
+
+QUICK = ("aram", "artd3", "dalpha", "srad", "appropt", "focops")
+"""One learner for every map; the others differ in how they learn."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in KNOWN_LEARNERS]
+)
+def test_the_deployed_policy_of_every_learner_acts_as_the_learner_does(name: str, tmp_path: Path) -> None:
+    run, learner, state, spec = trained_run(tmp_path / "run", name)
+    policy = load(run)
+    observations = np.random.default_rng(0).standard_normal((20, SIZE)).astype(np.float32)
+    preference = np.broadcast_to(np.array([0.9, 0.1], np.float32), (20, 2))
+    raw = np.asarray(learner.deterministic(state, spec, observations, preference))
+    wanted = SET.project(observations.astype(np.float64), raw)
+    acted = np.stack([policy.act(observation, deterministic=True) for observation in observations])
+    np.testing.assert_allclose(acted, wanted, atol=2e-4)
+    assert (SET.violation(observations.astype(np.float64), acted) <= 0).all()
+    drawn = np.stack([policy.act(observation) for observation in observations])
+    assert (SET.violation(observations.astype(np.float64), drawn) <= 0).all()
+    # And the graph does what the deployed policy does.
+    found = compare(export(run, tmp_path / "exported").path, observations=observations.astype(np.float64))
+    assert found.violations == 0 and found.largest_difference < 1e-5 and found.other_choices == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(LEARNERS) - set(KNOWN_LEARNERS)))
+def test_a_learner_that_needs_more_than_a_network_and_a_map_is_refused(name: str, tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), D, SIZE, learner={"name": name})
+    with pytest.raises(InvalidInputError, match="inbounds evaluate"):
+        load(run)
+
+
+def test_blocks_of_proposals_end_with_one_projection(tmp_path: Path) -> None:
+    narrow = ib.Ball(radius_squared=1e-6) & ib.Box(-np.ones(D), np.ones(D))
+    run = random_run(tmp_path / "run", narrow, D, SIZE, learner={"name": "sac", "proposals": 45})
+    policy = load(run)
+    drawn: list[int] = []
+    noise = policy.noise
+    policy.noise = lambda count: drawn.append(count) or noise(count)  # type: ignore[method-assign, func-returns-value]
+    action = policy.act(np.zeros(SIZE))
+    assert drawn == [policy.block, 45 - policy.block] and policy.projections == 1
+    assert narrow.violation(None, action.astype(np.float64)) <= 0
+
+
+def test_seeded_draws_repeat(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), D, SIZE)
+    first, second = load(run), load(run)
+    for observation in np.random.default_rng(0).standard_normal((3, SIZE)):
+        np.testing.assert_array_equal(first.act(observation), second.act(observation))
+
+
+def test_what_inputs_are_relative_to_is_folded_into_the_first_layer(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = random_network(rng, (SIZE, 16, 2 * D))
+    shift, scale = rng.normal(3.0, 1.0, SIZE), rng.uniform(0.5, 5.0, SIZE)
+    scaled = {**arrays, "actor/input_shift": shift[None].astype(np.float32)}
+    scaled["actor/input_scale"] = scale[None].astype(np.float32)
+    box = ib.Box(-np.ones(D), np.ones(D))
+    limits = {"observation_size": SIZE, "low": -np.ones(D), "high": np.ones(D)}
+    plain = load(write_run(tmp_path / "plain", box, arrays, **limits))
+    run = write_run(tmp_path / "scaled", box, scaled, **limits)
+    for folder in (run, export(run).path):
+        policy = load(folder)
+        for observation in rng.normal(3.0, 2.0, (5, SIZE)):
+            relative = ((observation - shift) / scale).astype(np.float32)
+            np.testing.assert_allclose(
+                policy.forward(observation.astype(np.float32)), plain.forward(relative), atol=1e-5
+            )
+
+
+def test_a_student_target_draws_heavier_tails_than_a_normal_one(tmp_path: Path) -> None:
+    box = ib.Box(-np.ones(D), np.ones(D))
+    student = {"name": "sosac", "proposals": 5, "target": "student", "degrees": 2.5}
+    policy = load(random_run(tmp_path / "run", box, D, SIZE, learner=student))
+    assert np.abs(policy.noise(4000)).max() > 7.0
+
+
+@pytest.mark.parametrize(
+    ("observation", "previous"),
+    [(np.zeros(SIZE + 1), None), (np.full(SIZE, np.nan), None), (np.zeros(SIZE), np.zeros(D + 1))],
+)
+def test_what_is_not_one_finite_state_is_refused(observation: Any, previous: Any, tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", ib.RateLimit(0.1) & ib.Box(-np.ones(D), np.ones(D)), D, SIZE)
+    with pytest.raises(InvalidInputError, match="expect"):
+        load(run).act(observation, previous_action=previous)
+
+
+def test_a_rate_limit_is_kept_from_action_to_action(tmp_path: Path) -> None:
+    limited = ib.RateLimit(0.1) & ib.Box(-np.ones(D), np.ones(D))
+    policy = load(random_run(tmp_path / "run", limited, D, SIZE))
+    actions = [np.zeros(D, np.float32)]
+    for observation in np.random.default_rng(0).standard_normal((30, SIZE)):
+        actions.append(policy.act(observation, previous_action=actions[-1]))
+    steps = [np.abs(after.astype(np.float64) - before).max() for before, after in itertools.pairwise(actions)]
+    assert 0.05 < max(steps) <= 0.1
+
+
+def test_a_seed_a_task_or_a_preference_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), D, SIZE)
+    with pytest.raises(InvalidInputError, match="was not trained"):
+        load(run, seed=7)
+    with pytest.raises(InvalidInputError, match="not for 'other'"):
+        load(run, task="other")
+    conditioned = random_network(np.random.default_rng(0), (SIZE + 2, 8, 2 * D))
+    aram = write_run(
+        tmp_path / "aram",
+        ib.Box(-np.ones(D), np.ones(D)),
+        conditioned,
+        observation_size=SIZE,
+        low=-np.ones(D),
+        high=np.ones(D),
+        learner={"name": "aram", "proposals": 3},
+    )
+    with pytest.raises(InvalidInputError, match="two finite numbers"):
+        load(aram, preference=(np.nan, 0.1))
+    with pytest.raises(InvalidInputError, match="not a run"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"actor/1/weight": np.zeros((1, 15, 2 * D), np.float32)},
+        {"actor/0/weight": np.full((1, SIZE, 16), np.nan, np.float32)},
+        {"actor/0/weight": np.zeros((1, SIZE, 16), np.float64)},
+        {"actor/0/weight": np.zeros((1, SIZE + 1, 16), np.float32)},
+        {"actor/0/weight": np.zeros((2, SIZE, 16), np.float32)},
+        {"actor/2/weight": np.zeros((1, 2 * D, 4), np.float32)},
+        {"actor/input_shift": np.zeros((1, SIZE), np.float32)},
+    ],
+)
+def test_networks_that_do_not_fit_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    arrays = {**random_network(np.random.default_rng(0), (SIZE, 16, 2 * D)), **change}
+    run = write_run(
+        tmp_path / "run",
+        ib.Box(-np.ones(D), np.ones(D)),
+        arrays,
+        observation_size=SIZE,
+        low=-np.ones(D),
+        high=np.ones(D),
+    )
+    with pytest.raises(CheckpointError):
+        load(run)
