@@ -79,8 +79,8 @@ class Policy:
     candidates costs little more than one candidate; if none is feasible the last one is projected.
     """
 
-    block, next_block = 12, 88
-    """How many draws are tested together, at first and then."""
+    block = 100
+    """How many draws are tested together where the first one alone was not feasible."""
 
     def __init__(
         self,
@@ -100,10 +100,10 @@ class Policy:
         self._network = PreparedNetwork(layers, preference)
         self.action_size = len(head.box.low)
         # Proposals that are cut off at the policy's own box need not be compared with one that holds it.
-        is_cut = isinstance(head, SquashedGaussian)
-        members = constraint.members()
+        self._is_squashed, members = isinstance(head, SquashedGaussian), constraint.members()
         self._tests = (
-            tuple(member for member in members if not (is_cut and head.box.holds(member))) or members
+            tuple(member for member in members if not (self._is_squashed and head.box.holds(member)))
+            or members
         )
         self._store = NoiseStore(rng, self.action_size, degrees)
         self.projections = 0
@@ -119,10 +119,17 @@ class Policy:
         if deterministic or not self.head.takes_noise:
             centre = np.zeros((1, self.action_size), np.float32)
             return self._decided(at, output, centre, is_last=True).action
-        left, size = self.proposals, self.block
+        left = self.proposals
+        if self._is_squashed and left > 1:
+            # Mostly the first one will do, and vectors are faster than matrices.
+            first: Single = self.head.proposals(Asked(np, seen, None, output, self.noise(1)[0]))
+            self.proposals_judged, left = self.proposals_judged + 1, left - 1
+            if self._accepted(at, first.astype(np.float64)):
+                self.proposals_accepted += 1
+                return first
         while True:
-            noise = self.noise(min(size, left))
-            left, size = left - len(noise), self.next_block
+            noise = self.noise(min(self.block, left))
+            left -= len(noise)
             decision = self._decided(at, output, noise, is_last=left <= 0)
             if decision.accepted != UNDECIDED:
                 return decision.action
