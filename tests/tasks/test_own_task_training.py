@@ -16,7 +16,10 @@ from safetensors.numpy import load_file
 
 import inbounds as ib
 from inbounds.benchmark.trained import TrainedRun
+from inbounds.learners.learner import Spec
+from inbounds.learners.registry import make_learner
 from inbounds.policies.networks import InputLayer, InputScale, apply_network, init_network
+from inbounds.training.checkpoint import flatten
 from tests.tasks.own_environments import Plant
 
 LEARNER = ib.Aram(hidden=(16,), batch_size=16, proposals=10)
@@ -106,3 +109,18 @@ def test_gradients_leave_measured_inputs_alone() -> None:
     assert isinstance(first, InputLayer)
     assert float(jnp.abs(first.input_shift).sum() + jnp.abs(first.input_scale).sum()) == 0.0
     assert float(jnp.abs(first.weight).sum()) > 0.0
+
+
+@pytest.mark.parametrize("name", ["aram", "sosac", "sac", "td3", "spre", "nfwpo", "focops"])
+def test_learners_see_observations_relative_to_what_was_measured(name: str) -> None:
+    shift, scale = np.array([50.0, -3.0], np.float32), np.array([20.0, 0.5], np.float32)
+    low, high = -np.ones(2, np.float32), np.ones(2, np.float32)
+    constraint = ib.Ball(radius_squared=1.0) & ib.Box(low, high)
+    plain, scaled = Spec.of(2, low, high, constraint), Spec.of(2, low, high, constraint, shift, scale)
+    learner, key, preference = make_learner(name, hidden=(8,)), jax.random.key(1), jnp.asarray([0.9, 0.1])
+    relative = jnp.asarray([[0.5, -2.0], [1.0, 0.25]])
+    seen = relative * scale + shift
+    expected = learner.deterministic(learner.init(key, plain), plain, relative, preference)
+    state = learner.init(key, scaled)
+    np.testing.assert_allclose(learner.deterministic(state, scaled, seen, preference), expected, atol=1e-5)
+    assert {"actor/input_shift", "actor/input_scale"} <= set(flatten(learner.export(state)))
