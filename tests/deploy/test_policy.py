@@ -93,8 +93,9 @@ def test_blocks_of_proposals_end_with_one_projection(tmp_path: Path) -> None:
     drawn: list[int] = []
     noise = policy.noise
     policy.noise = lambda count: drawn.append(count) or noise(count)  # type: ignore[method-assign, func-returns-value]
+    policy.block = 20
     action = policy.act(np.zeros(SIZE))
-    assert drawn == [policy.block, 45 - policy.block] and policy.projections == 1
+    assert drawn == [1, 20, 20, 4] and policy.projections == 1
     assert narrow.violation(None, action.astype(np.float64)) <= 0
 
 

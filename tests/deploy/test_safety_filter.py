@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import ConfigurationError, InboundsError, InfeasibleActionError, InvalidInputError
+from inbounds.errors import ConfigurationError, EmptySetError, InboundsError, InvalidInputError
 from tests.constraints.strategies import FAMILIES
 
 CUBE = ib.Box(-np.ones(3), np.ones(3))
@@ -113,7 +113,7 @@ def test_dtype_decides_what_leaves_and_is_what_is_judged() -> None:
 
 def test_an_empty_set_is_refused_by_name_and_nothing_leaves() -> None:
     safety = ib.SafetyFilter(ib.Ball(radius_squared=ib.obs[0]) & ib.Box(np.ones(2), 2 * np.ones(2)))
-    with pytest.raises(InfeasibleActionError, match="Conflicting rows"):
+    with pytest.raises(EmptySetError, match="Conflicting rows"):
         safety.correct(np.array([0.1]), np.array([1.5, 1.5]))
     (entry,) = safety.interventions()
     assert (entry.kind, entry.cause, entry.executed) == ("refused", "empty set", None)

@@ -47,10 +47,10 @@ class Intervention:
     cause: Cause
     observation: NDArray[np.float64] | None
     """What the constraint was evaluated at: the last good observation where the given one was not."""
+    previous_action: NDArray[np.float64] | None
     proposed: NDArray[np.floating] | None
     executed: NDArray[np.floating] | None
     """What was returned; None where the call was refused."""
-    previous_action: NDArray[np.float64] | None
     excess: float
     """The violation of the proposed action, in the units of the row that it breaks most; NaN if unknown."""
     constraint: Constraint = field(repr=False)
@@ -114,20 +114,19 @@ class InterventionLog:
         return self._calls
 
     def count(self, proposals: int, rejected: int, worst_excess: float, seconds: float) -> None:
-        """Count one finished call; `worst_excess` is the largest violation among its proposals."""
+        """Count one finished call; `worst_excess` is the largest violation among its proposals.
+
+        It passed an action on if not all of its proposals were rejected.
+        """
         with self._lock:
             self._calls += 1
+            self._passed += proposals > rejected
             self._proposals += proposals
             self._rejected += rejected
             self._worst_excess = max(self._worst_excess, worst_excess)
             self._seconds += seconds
             self._slowest = max(self._slowest, seconds)
             self._times[bisect.bisect_left(BUCKETS, seconds)] += 1
-
-    def count_passed(self) -> None:
-        """Count an action that left as the policy gave it."""
-        with self._lock:
-            self._passed += 1
 
     def add(self, intervention: Intervention) -> None:
         """Keep and count an intervention."""

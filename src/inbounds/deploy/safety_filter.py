@@ -9,23 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from inbounds.constraints import Constraint, Ellipsoid, Polytope
-from inbounds.constraints.intersection import BoxLike, JointWithBox
-from inbounds.constraints.situation import Situation
+from inbounds.constraints import Constraint
+from inbounds.deploy.correction import Action, Choice, Correction, Place, Vector
 from inbounds.deploy.interventions import Cause, Intervention, InterventionLog, Kind
-from inbounds.deploy.proposer import proposer, vector
-from inbounds.errors import ConfigurationError, ConstraintError, InfeasibleActionError, InvalidInputError
+from inbounds.deploy.proposer import is_finite, proposer, vector
+from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 
 Fallback = Literal["refuse", "hold", "interior_point"]
 """What to do without an observation or an action that can be trusted."""
-Vector = NDArray[np.float64]
-Action = NDArray[np.floating]
-"""float32 or float64, as it leaves."""
 FALLBACKS = ("refuse", "hold", "interior_point")
-SHRINKAGE = (1.0, 1.0 - 1e-6, 1.0 - 1e-4, 1.0 - 1e-2)
-"""Shares of the way to the boundary that are tried in turn, since rounding may carry a point over it."""
+FLOAT64 = np.dtype(np.float64)
 
 
 class Judged(NamedTuple):
@@ -79,7 +74,7 @@ class SafetyFilter:
         *,
         proposals: int = 20,
         time_limit: float | None = None,
-        correction: Literal["quickest", "ray", "projection"] = "quickest",
+        correction: Choice = "quickest",
         on_invalid_observation: Fallback = "refuse",
         on_stale_observation: Fallback = "refuse",
         on_invalid_action: Fallback = "refuse",
@@ -120,9 +115,7 @@ class SafetyFilter:
                 f"dtype={dtype!r} is neither np.float32 nor np.float64. Use one of them."
             )
         self.constraint = constraint
-        is_ray_first = correction == "ray" or (correction == "quickest" and has_quick_interior(constraint))
-        first: tuple[Kind, ...] = ("ray", "projection") if is_ray_first else ("projection", "ray")
-        self._order: tuple[Kind, ...] = (*first, "interior_point")
+        self._correction = Correction(constraint, correction)
         self.proposals, self.time_limit, self.stale_after = proposals, time_limit, stale_after
         self._ask = None if policy is None else proposer(policy)
         self._fallbacks: dict[Cause, Fallback] = {
@@ -134,7 +127,6 @@ class SafetyFilter:
         self._clock = clock
         self._log = InterventionLog(log_size)
         self._acting = threading.RLock()
-        self._constant_centre: Vector | None = None
         self.reset(previous_action)
 
     # What a control loop calls ------------------------------------------------------------------------------
@@ -144,7 +136,8 @@ class SafetyFilter:
         with self._acting:
             self._observation: Vector | None = None
             self._executed: Action | None = None
-            self._before = None if previous_action is None else vector("previous action", previous_action)
+            self._before: Vector | None = None
+            self._before = self._before_of(previous_action)
 
     def act(self, observation: Any, *, stamp: float | None = None, previous_action: Any = None) -> Action:
         """Ask the policy and return a feasible action.
@@ -194,41 +187,33 @@ class SafetyFilter:
         began = time.perf_counter()
         judged = Judged(None, -math.inf, -math.inf, 0, 0)
         try:
-            seen = None if observation is None else vector("observation", observation)
+            # A copy: the caller may write into the observation, and must not move what is held on to.
+            seen = None if observation is None else vector("observation", observation).copy()
             problem = self._problem(seen, stamp)
             if problem is not None:
-                return self._stand_in(problem, before)
-            self._observation = seen
-            judged = self._judge(seen, before, propose, asks or self.proposals, began)
+                return self._stand_in(problem, Place(self._observation, before))
+            self._observation, place = seen, Place(seen, before)
+            judged = self._judge(place, propose, asks or self.proposals, began)
             if judged.action is None:
-                return self._stand_in("invalid action", before)
+                return self._stand_in("invalid action", place)
             if judged.excess <= 0.0:
-                self._log.count_passed()
                 return self._remembered(judged.action)
-            return self._moved(judged.action, judged.excess, before)
+            return self._moved(judged.action, judged.excess, place)
         finally:
-            self._log.count(
-                judged.proposals, judged.rejected, judged.worst_excess, time.perf_counter() - began
-            )
+            spent = time.perf_counter() - began
+            self._log.count(judged.proposals, judged.rejected, judged.worst_excess, spent)
 
-    def _judge(
-        self,
-        seen: Vector | None,
-        before: Vector | None,
-        propose: Callable[[], Any],
-        asks: int,
-        began: float,
-    ) -> Judged:
+    def _judge(self, place: Place, propose: Callable[[], Any], asks: int, began: float) -> Judged:
         last: Action | None = None
         excess = worst = -math.inf
         count = 0
         while count < asks:
             proposal = self._typed(propose())
             count += 1
-            if np.isfinite(proposal).all():
+            if is_finite(proposal):
                 if last is not None and np.array_equal(proposal, last):
                     break  # a deterministic policy has nothing else to offer
-                last, excess = proposal, self._excess(seen, proposal, before)
+                last, excess = proposal, self._correction.excess(place, proposal)
                 worst = max(worst, excess)
                 if excess <= 0.0:
                     return Judged(proposal, excess, worst, count, count - 1)
@@ -236,72 +221,21 @@ class SafetyFilter:
                 break
         return Judged(last, excess, worst, count, count)
 
-    def _moved(self, action: Action, excess: float, before: Vector | None) -> Action:
+    def _moved(self, action: Action, excess: float, place: Place) -> Action:
         """Return a feasible action near an infeasible one, and log how it was found."""
-        seen = self._observation
-        steps = {"ray": self._on_ray, "projection": self._projected, "interior_point": self._central}
-        problem: ConstraintError | None = None
-        for kind in self._order:
-            try:
-                with np.errstate(all="ignore"):  # a point that overflowed is not feasible, and is not taken
-                    point = steps[kind](seen, action, before)
-            except ConstraintError as error:
-                problem = error
-                continue
-            if point is not None:
-                self._note(kind, "infeasible action", action, point, excess, before)
-                return self._remembered(point)
-        self._note("refused", "empty set" if problem else "infeasible action", action, None, excess, before)
-        raise InfeasibleActionError(
-            f"no feasible action was found: {problem or 'rounding leaves none inside'} Nothing was executed. "
-            f"Widen the constraint, or look at the observation: {_short(seen)}."
-        ) from problem
-
-    def _on_ray(self, seen: Vector | None, action: Action, before: Vector | None) -> Action | None:
-        # The parts of `distance`, asked in one situation: checking the inputs costs more than the geometry.
-        at, target, _ = self.constraint.situation(seen, action, before)
-        centre = self._constant_centre
-        if centre is None:
-            centre = self._centre_at(at, target.size)
-        direction = target - centre
-        reach = min(float(self.constraint.reach(at, centre, direction)), 1.0)
-        for share in SHRINKAGE:
-            point: Action = (centre + share * reach * direction).astype(action.dtype)
-            if np.isfinite(point).all() and self.constraint.excess(at, point.astype(np.float64)).max() <= 0.0:
-                return point
-        return None
-
-    def _projected(self, seen: Vector | None, action: Action, before: Vector | None) -> Action | None:
-        point = self.constraint.project(seen, action, previous_action=before)
-        return self._checked(seen, np.asarray(point, dtype=action.dtype), before)
-
-    def _central(self, seen: Vector | None, action: Action, before: Vector | None) -> Action | None:
-        return self._checked(seen, self._centre(seen, action.size, before).astype(action.dtype), before)
-
-    def _centre(self, seen: Vector | None, size: int | None, before: Vector | None) -> Vector:
-        if self._constant_centre is not None:
-            return self._constant_centre
-        return self._centre_at(*self.constraint.situation_without_action(seen, size, before))
-
-    def _centre_at(self, at: Situation, size: int) -> Vector:
-        centre = self.constraint.interior(at, size)
-        self.constraint.require_nonempty(at, self.constraint.tightened_excess(at, centre), size)
-        if self.constraint.is_constant():
-            self._constant_centre = centre
-        result: Vector = centre
-        return result
-
-    def _checked(self, seen: Vector | None, point: Action, before: Vector | None) -> Action | None:
-        is_feasible = bool(np.isfinite(point).all()) and self._excess(seen, point, before) <= 0.0
-        return point if is_feasible else None
-
-    def _excess(self, seen: Vector | None, action: Action, before: Vector | None) -> float:
-        return float(self.constraint.violation(seen, action, previous_action=before))
+        try:
+            point, kind = self._correction.moved(place, action)
+        except (EmptySetError, InfeasibleActionError) as error:
+            cause: Cause = "empty set" if isinstance(error, EmptySetError) else "infeasible action"
+            self._note("refused", cause, action, None, excess, place)
+            raise
+        self._note(kind, "infeasible action", action, point, excess, place)
+        return self._remembered(point)
 
     # What to do without an observation or an action ---------------------------------------------------------
 
     def _problem(self, seen: Vector | None, stamp: float | None) -> Cause | None:
-        if seen is not None and not np.isfinite(seen).all():
+        if seen is not None and not is_finite(seen):
             return "invalid observation"
         if self.stale_after is None:
             return None
@@ -313,50 +247,50 @@ class SafetyFilter:
         # An age that is not a number is not known to be small.
         return None if self._clock() - stamp <= self.stale_after else "stale observation"
 
-    def _stand_in(self, cause: Cause, before: Vector | None) -> Action:
-        fallback, seen = self._fallbacks[cause], self._observation
-        is_blind = seen is None and not self.constraint.is_constant()
-        if fallback == "refuse" or is_blind or (fallback == "hold" and self._executed is None):
-            self._note("refused", cause, None, None, math.nan, before)
+    def _stand_in(self, cause: Cause, place: Place) -> Action:
+        """Return the action that the user chose for want of a better one, feasible where we stood last."""
+        fallback, held = self._fallbacks[cause], self._executed
+        is_blind = place.observation is None and not self._correction.is_constant
+        if fallback == "refuse" or is_blind or (fallback == "hold" and held is None):
+            self._note("refused", cause, None, None, math.nan, place)
             lacking = "" if fallback == "refuse" else " and there is no earlier one to fall back on"
             raise InvalidInputError(
                 f"{cause}{lacking}: nothing was executed. Choose another behaviour "
                 f"(on_{cause.replace(' ', '_')}='hold' or 'interior_point'), or repair the source."
             )
-        if fallback == "hold" and self._executed is not None:
-            held = self._executed
-            if (
-                self._excess(seen, held, before) > 0.0
-            ):  # it has left the set, which may move with the last action
-                return self._moved(held, self._excess(seen, held, before), before)
-            self._note("hold", cause, None, held, math.nan, before)
+        if fallback == "hold" and held is not None:
+            excess = self._correction.excess(place, held)
+            if excess > 0.0:  # the set moves with the last action, and has left it behind
+                return self._moved(held, excess, place)
+            self._note("hold", cause, None, held, math.nan, place)
             return self._remembered(held)
-        size = None if before is None else before.size
-        like = np.empty(0, self._dtype or np.float32) if self._executed is None else self._executed
-        centre = self._centre(seen, size if like.size == 0 else like.size, before)
-        point = self._checked(seen, centre.astype(like.dtype), before)
-        if point is None:
-            point = self._projected(seen, centre.astype(like.dtype), before)
-        if point is None:
-            raise InfeasibleActionError(
-                f"the interior point of {self.constraint.formula()} cannot be written as {like.dtype}. Nothing was "
-                f"executed. Use dtype=np.float64."
-            )
-        self._note("interior_point", cause, None, point, math.nan, before)
-        return self._remembered(point)
+        like = held if held is not None else place.previous_action
+        dtype = self._dtype or (np.dtype(np.float32) if held is None else held.dtype)
+        centre = self._correction.centre(place, None if like is None else like.size).astype(dtype)
+        if self._correction.excess(place, centre) > 0.0:
+            centre = self._correction.moved(place, centre).action
+        self._note("interior_point", cause, None, centre, math.nan, place)
+        return self._remembered(centre)
 
     # What is kept -------------------------------------------------------------------------------------------
 
     def _typed(self, proposal: Any) -> Action:
         """Return a copy in the type that leaves, so that what is judged is what is executed."""
         array = vector("action", proposal, dtype=None)
-        own = array.dtype if array.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+        wanted = self._dtype or (array.dtype if array.dtype.char in "fd" else FLOAT64)
+        if array.dtype == wanted:
+            return array.copy()
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is not taken
-            typed: Action = array.astype(self._dtype or own)
+            typed: Action = array.astype(wanted)
         return typed
 
     def _before_of(self, previous_action: Any) -> Vector | None:
-        return self._before if previous_action is None else vector("previous action", previous_action)
+        if previous_action is None:
+            return self._before
+        before = vector("previous action", previous_action).copy()
+        if not is_finite(before):
+            raise InvalidInputError(f"the previous action is {before}. Pass what was really executed.")
+        return before
 
     def _remembered(self, action: Action) -> Action:
         self._executed = action.copy()  # the caller may write into what it was given
@@ -370,27 +304,9 @@ class SafetyFilter:
         proposed: Action | None,
         executed: Action | None,
         excess: float,
-        before: Vector | None,
+        place: Place,
     ) -> None:
-        seen = None if self._observation is None else self._observation.copy()
         given = None if proposed is None else proposed.copy()
         taken = None if executed is None else executed.copy()
         call, now = self._log.calls + 1, time.time()
-        self._log.add(
-            Intervention(call, now, kind, cause, seen, given, taken, before, excess, self.constraint)
-        )
-
-
-def has_quick_interior(constraint: Constraint) -> bool:
-    """Tell whether an interior point costs next to nothing: it is always the same, or has a closed form."""
-    if constraint.is_constant():
-        return True
-    members = constraint.members()
-    others = [member for member in members if not isinstance(member, BoxLike)]
-    if len(others) > 1 or any(isinstance(member, Polytope) for member in others):
-        return False
-    return not others or isinstance(others[0], JointWithBox) or isinstance(constraint, Ellipsoid)
-
-
-def _short(array: Vector | None) -> str:
-    return "none" if array is None else np.array2string(array, precision=4, threshold=8)
+        self._log.add(Intervention(call, now, kind, cause, *place, given, taken, excess, self.constraint))
