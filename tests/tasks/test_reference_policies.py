@@ -96,7 +96,9 @@ class Bowl:
 def bowl(radius_squared: float) -> Task:
     low, high = np.full(2, -1.0, np.float32), np.full(2, 1.0, np.float32)
     constraint = Ball(radius_squared=radius_squared) & Box(low.astype(np.float64), high.astype(np.float64))
-    return AssembledTask("bowl", constraint, 1, low, high, 20, 1.0, 0.0, "a test", "none", None, Bowl, _no_environment)
+    return AssembledTask(
+        "bowl", constraint, 1, low, high, 20, 1.0, 0.0, "a test", "none", None, Bowl, _no_environment
+    )
 
 
 def _no_environment(**options: Any) -> Any:
