@@ -79,6 +79,15 @@ def test_projections_on_the_device_are_within_a_ten_thousandth_of_the_diameter(n
     assert np.max(np.linalg.norm(projected - expected, axis=-1)) <= 1e-4 * diameter(POLYTOPES[name])
 
 
+def test_no_action_of_a_large_batch_on_the_device_goes_astray_however_far_it_is() -> None:
+    rng = np.random.default_rng(0)
+    spread = 50.0 * 10.0 ** rng.uniform(-2.0, 2.0, (5_000, 1))
+    actions = (20.0 + spread * rng.standard_normal((5_000, 9))).astype(np.float32)
+    expected = constraint_of("nsfnet").project(None, actions.astype(np.float64))
+    error = np.linalg.norm(np.asarray(compiled("nsfnet")(actions)) - expected, axis=-1)
+    assert np.max(error) <= 1e-4 * diameter(POLYTOPES["nsfnet"])
+
+
 @every_polytope
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_projections_on_the_host_are_strictly_feasible_and_final(name: str, dtype: Any) -> None:

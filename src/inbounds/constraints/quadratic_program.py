@@ -214,7 +214,10 @@ def solve(
 
     def one_step(iterate: Iterate) -> Iterate:
         current = program if renewed is None else renewed(program, iterate.point)
-        return _step(xp, current, iterate, accuracy)
+        after = _step(xp, current, iterate, accuracy)
+        # Near the solution a row's normal matrix may round to one that has no factor: stay at its last good point.
+        is_known = xp.isfinite(total(xp, after.point) + total(xp, after.multiplier))[..., None]
+        return Iterate(*(xp.where(is_known, new, old) for new, old in zip(after, iterate, strict=True)))
 
     def is_settled(before: Iterate, after: Iterate) -> Array:
         moved = [xp.max(xp.abs(new - old)) for new, old in zip(after, before, strict=True)]
