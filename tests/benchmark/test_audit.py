@@ -104,9 +104,20 @@ def test_an_onnx_file_is_replayed_with_the_noise_it_asks_for(tmp_path: Path) -> 
     certificate = audit(path, TASK, steps=30)
     assert certificate.is_passed and certificate.kind.startswith("ONNX") and certificate.acceptance is None
     assert certificate.worst_excess > -0.05  # the noise was not zero
+    with pytest.raises(CheckpointError, match="Audit it on its own task"):
+        audit(path, ib.make("halfcheetah"), steps=1)
     path.write_bytes(b"not a graph")
     with pytest.raises(CheckpointError, match="Export it again"):
         audit(path, TASK, steps=1)
+
+
+def test_an_exported_policy_passes_as_a_folder_and_as_a_graph(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    exported = ib.export(PUBLISHED, tmp_path / "exported", proposals=10).path
+    folder, graph = (audit(path, TASK, steps=60) for path in (exported, exported / "policy.onnx"))
+    assert folder.is_passed and graph.is_passed
+    assert folder.acceptance == pytest.approx(graph.acceptance, abs=0.2)
+    assert graph.own_projections == folder.own_projections == 0
 
 
 def test_a_zip_is_opened_in_a_process_of_its_own_and_nothing_of_it_runs(tmp_path: Path) -> None:

@@ -200,6 +200,14 @@ def test_hold_repeats_the_last_action_and_the_interior_point_is_that_of_the_last
     ]
 
 
+def test_what_is_held_on_to_does_not_move_with_the_callers_array() -> None:
+    safety = ib.SafetyFilter(MOVING, on_invalid_observation="interior_point")
+    observation = np.array([0.5])
+    safety.correct(observation, INSIDE)
+    observation[0] = -1.0  # no action would be feasible there
+    assert safety.correct(np.array([np.nan]), OUT) == pytest.approx(0.0)
+
+
 def test_a_held_action_that_has_left_its_moving_set_is_moved_inside() -> None:
     band = ib.Box(ib.previous_action + 0.1, ib.previous_action + 0.2) & ib.Box(-np.ones(2), np.ones(2))
     safety = ib.SafetyFilter(band, on_invalid_observation="hold", previous_action=np.zeros(2))

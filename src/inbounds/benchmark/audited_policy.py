@@ -56,7 +56,7 @@ def open_policy(
         return
     path = Path(policy)
     if path.is_dir():
-        yield _from_folder(path, seed, deterministic, preference)
+        yield _from_folder(path, task, seed, deterministic, preference)
     elif path.suffix == ".onnx":
         yield _from_onnx(path, task, seed, deterministic, preference)
     elif path.suffix == ".zip":
@@ -125,11 +125,13 @@ def _from_object(policy: Any, deterministic: bool, name: str) -> AuditedPolicy:
 
 
 def _from_folder(
-    path: Path, seed: int, deterministic: bool, preference: tuple[float, float]
+    path: Path, task: Task, seed: int, deterministic: bool, preference: tuple[float, float]
 ) -> AuditedPolicy:
-    from inbounds.deploy.policy import load
+    from inbounds.deploy.policy import load, names_code, read_plan
 
-    policy = load(path, preference=preference)
+    # A set that only a function knows is not in the folder: the task brings it.
+    own = task.constraint if names_code(read_plan(path).constraint) else None
+    policy = load(path, preference=preference, constraint=own)
     policy.rng = np.random.default_rng(seed)
     files = [path / name for name in ("config.json", "policy.safetensors", "policy.json")]
     opened = _from_object(policy, deterministic, path.resolve().name)
@@ -157,7 +159,7 @@ def _from_onnx(
         session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no common class of errors
         raise CheckpointError(
-            f"{path} is not an ONNX file that onnxruntime accepts ({str(error).splitlines()[0]}). Export it again."
+            f"{path} is not an ONNX file that onnxruntime accepts ({_first_line(error)}). Export it again."
         ) from error
     inputs = {given.name: given for given in session.get_inputs()}
     known = {"observation", "noise", "preference", "previous_action"}
@@ -166,13 +168,15 @@ def _from_onnx(
             f"{path} takes {', '.join(inputs) or 'nothing'}, but an audited policy takes `observation` and perhaps "
             f"{', '.join(sorted(known - {'observation'}))}. Rename its inputs."
         )
-    output = session.get_outputs()[0].name
+    names = [given.name for given in session.get_outputs()]
+    wanted = [name for name in ("action", "accepted") if name in names] or names[:1]
     generator = np.random.default_rng(seed)
     given = inputs.get("noise")
     sides = [] if given is None else [side if isinstance(side, int) else None for side in given.shape]
     noise_shape = [
         side or (task.action_size if k == len(sides) - 1 else PROPOSALS) for k, side in enumerate(sides)
     ]
+    accepted: list[int] = []
 
     def ask(observation: Any, before: Any) -> Any:
         values = {"observation": observation, "preference": preference, "previous_action": before}
@@ -181,16 +185,33 @@ def _from_onnx(
                 np.zeros(noise_shape) if deterministic else generator.standard_normal(noise_shape)
             )
         feed = {name: _fed(values[name], inputs[name]) for name in inputs}
-        return np.reshape(session.run([output], feed)[0], -1)
+        try:
+            action, *numbers = session.run(wanted, feed)
+        except Exception as error:  # a graph for another task, say
+            raise CheckpointError(
+                f"{path} does not answer for {task.name} ({_first_line(error)}). Audit it on its own task."
+            ) from error
+        accepted.extend(int(number) for number in numbers)
+        return np.reshape(action, -1)
+
+    def acceptance() -> float | None:
+        # Proposals are tried in order: the k-th was accepted after k - 1 were rejected; all were where none was.
+        tried = sum(number + 1 if number >= 0 else noise_shape[0] for number in accepted if noise_shape)
+        return sum(number >= 0 for number in accepted) / tried if tried else None
 
     return AuditedPolicy(
         path.name,
         "ONNX, onnxruntime",
         ask,
         digest=file_digest(path),
-        acceptance=lambda: None,
-        notes=("acceptance and projections happen inside the graph and are not reported",),
+        acceptance=acceptance,
+        projections=(lambda: sum(number < 0 for number in accepted)) if "accepted" in wanted else None,
+        notes=() if "accepted" in wanted else ("the graph does not say which proposals it accepted",),
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _fed(value: Any, given: Any) -> Any:
