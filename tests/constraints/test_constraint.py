@@ -258,7 +258,7 @@ def test_an_observation_that_cannot_be_read_is_an_error(observation: Any, expect
         WeightedL1(weights=obs[0:2], bound=1.0).contains(observation, [0.0, 0.0])
 
 
-@every_family
+@one_of_each
 def test_nothing_that_is_not_a_number_is_feasible_in_a_compiled_function(name: str) -> None:
     family = FAMILIES[name]
     state = jnp.full(family.state_size, 0.7)

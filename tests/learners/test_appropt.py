@@ -15,6 +15,7 @@ SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.0
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_an_allocation_is_learnt_without_a_projection():
     probe = allocation_optimum()
     learnt = learn(probe, ApprOpt(**SMALL), steps=3_200)

@@ -259,7 +259,11 @@ def raw_validity(learnt, probe):
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("make", [probes.boundary_optimum, probes.moving_optimum], ids=["boundary", "moving"])
+@pytest.mark.parametrize(
+    "make",
+    [probes.boundary_optimum, pytest.param(probes.moving_optimum, marks=pytest.mark.slow)],
+    ids=["boundary", "moving"],
+)
 def test_it_finds_the_best_action_on_the_boundary_and_learns_to_propose_feasible_ones(make):
     probe = make()
     learnt = probes.learn(probe, Aram(**QUICK, entropy_target=-5.0), steps=6_400)
@@ -268,6 +272,7 @@ def test_it_finds_the_best_action_on_the_boundary_and_learns_to_propose_feasible
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_without_self_loops_it_keeps_proposing_what_is_rejected():
     probe = probes.boundary_optimum()
     learnt = probes.learn(probe, Aram(**QUICK, entropy_target=-5.0, augmented=False), steps=6_400)
@@ -275,6 +280,7 @@ def test_without_self_loops_it_keeps_proposing_what_is_rejected():
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_values_reach_back_over_a_step_and_stop_at_termination():
     probe = probes.delayed_reward()
     learner = Aram(**{**QUICK, "temperature": 1e-3, "gamma": 0.5, "tau": 0.05})

@@ -48,6 +48,7 @@ def test_the_executed_action_is_the_first_feasible_proposal() -> None:
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_it_finds_the_best_action_of_the_set_and_stays_inside() -> None:
     probe = boundary_optimum()
     learnt = learn(probe, ArTd3(proposals=20, penalty=2.0, preference=(0.5, 0.5), **SMALL), steps=1_600)

@@ -47,6 +47,7 @@ def test_the_scores_have_the_gradient_of_the_expected_worth():
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_rejected_proposals_teach_to_be_valid_and_rewards_to_be_best():
     probe = ring_optimum()
     learner = DiscreteAram(

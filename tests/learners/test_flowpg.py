@@ -27,6 +27,7 @@ FLOW = {
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_a_moving_set_is_followed_in_the_cube_of_a_flow_that_fits_it():
     probe = moving_optimum()
     learnt = learn(probe, FlowPg(**SMALL, **FLOW), steps=3_200)
@@ -42,6 +43,7 @@ def spec_of(probe):
     return Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
 
 
+@pytest.mark.slow
 def test_the_flow_is_frozen_while_the_actor_learns():
     probe = moving_optimum()
     spec = spec_of(probe)

@@ -23,6 +23,7 @@ def spec_of(constraint):
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_the_best_action_is_found_and_every_action_was_projected():
     probe = boundary_optimum()
     learnt = learn(probe, Focops(**SMALL), steps=12_800)

@@ -71,6 +71,7 @@ def test_valid_actions_become_the_best_ones():
     assert float(learnt.metrics["value"]) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_every_executed_action_is_valid_and_lookups_are_counted():
     probe = ring_optimum()
     task = probe.task

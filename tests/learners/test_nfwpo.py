@@ -17,6 +17,7 @@ SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.0
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_a_moving_set_is_followed_and_the_actor_itself_stays_inside():
     probe = moving_optimum()
     learnt = learn(probe, Nfwpo(**SMALL), steps=3_200)

@@ -79,6 +79,7 @@ def test_at_a_vertex_the_whole_gradient_vanishes_and_the_penalty_keeps_one():
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_a_moving_set_is_followed_through_the_layer():
     probe = moving_optimum()
     learnt = learn(probe, OptLayer(penalty=0.1, **SMALL), steps=3_200)

@@ -21,6 +21,7 @@ LEARNERS = [
 
 @pytest.mark.learning
 @pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.slow
 def test_a_moving_set_is_followed_without_any_projection(learner):
     probe = moving_optimum()
     learnt = learn(probe, learner, steps=3_200)

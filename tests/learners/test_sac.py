@@ -33,6 +33,7 @@ def test_sac_finds_the_best_action_though_a_better_one_is_out_of_bounds():
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_spre_follows_a_set_that_the_observation_moves_and_stays_close_to_it():
     probe = moving_optimum()
     learnt = learn(probe, Spre(entropy_target=-4.0, **SMALL), steps=3_200)
@@ -42,6 +43,7 @@ def test_spre_follows_a_set_that_the_observation_moves_and_stays_close_to_it():
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_a_value_that_depends_on_the_observation_is_learnt():
     probe = observed_reward()
     learnt = learn(probe, Spre(penalty=0.0, **SMALL), steps=1_600)

@@ -34,6 +34,7 @@ def test_td3_finds_the_best_action_though_a_better_one_is_out_of_bounds():
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_dpre_follows_a_set_that_the_observation_moves_and_stays_close_to_it():
     probe = moving_optimum()
     learnt = learn(probe, Dpre(**SMALL), steps=3_200)
@@ -43,6 +44,7 @@ def test_dpre_follows_a_set_that_the_observation_moves_and_stays_close_to_it():
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_a_value_is_carried_back_over_one_step():
     probe = delayed_reward()
     learnt = learn(probe, Dpre(penalty=0.0, gamma=0.5, **SMALL), steps=1_600)
