@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
+from inbounds.deploy.sealed_arrays import meaning_of_run, read_sealed
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
 from inbounds.learners.learner import Learner, Spec
 from inbounds.tasks.task import Task
@@ -97,20 +96,10 @@ def read_states(
     if (folder.path / POLICY).exists():
         # Acting needs nothing beyond what was exported; the rest stays zero instead of being initialised in vain.
         empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return with_exported(learner, empty, read_policy(folder.path / POLICY)), None
+        arrays = read_sealed(folder.path / POLICY, meaning_of_run(folder.config()))
+        return with_exported(learner, empty, arrays), None
     arrays, notes = read_checkpoint(latest_checkpoint(folder.checkpoints))
     return as_device_tree(fill(shapes, arrays, "training/learner")), int(notes["step"])
-
-
-def read_policy(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a policy file; a damaged one is refused."""
-    try:
-        arrays: dict[str, NDArray[Any]] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}). It is truncated or not a policy; train again."
-        ) from error
-    return arrays
 
 
 def with_exported(learner: Learner, states: Any, arrays: dict[str, NDArray[Any]]) -> Any:
