@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.constraints import Constraint, Ellipsoid, Polytope
-from inbounds.constraints.intersection import BoxLike, JointWithBox
+from inbounds.constraints import Constraint, Polytope, SumBand
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.interventions import Kind
 from inbounds.deploy.proposer import is_finite
@@ -127,10 +126,13 @@ class Correction:
 
 
 def has_quick_interior(constraint: Constraint) -> bool:
-    """Tell whether an interior point costs next to nothing: it is always the same, or has a closed form."""
+    """Tell whether an interior point costs less than a projection.
+
+    It does where it never changes, and for curved sets. Only for linear rows that move with the state it is a
+    program of its own, while projecting on them takes a few steps of an active-set method.
+    """
     if constraint.is_constant():
         return True
-    others = [member for member in constraint.members() if not isinstance(member, BoxLike)]
-    if len(others) > 1 or any(isinstance(member, Polytope) for member in others):
-        return False
-    return not others or isinstance(others[0], JointWithBox) or isinstance(constraint, Ellipsoid)
+    members = constraint.members()
+    bands = sum(isinstance(member, SumBand) for member in members)
+    return bands < 2 and not any(isinstance(member, Polytope) for member in members)
