@@ -44,6 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return Finished(folder, GOOD.steps - stopped.steps_left)
 
 
+@pytest.mark.slow
 def test_a_finished_cell_has_final_numbers_of_every_seed_on_fresh_episodes(finished: Finished) -> None:
     final = json.loads((finished.folder / "final.json").read_text())
     assert len(final["final"]["return"]) == 2 and final["final"]["episodes"] == 2
@@ -54,6 +55,7 @@ def test_a_finished_cell_has_final_numbers_of_every_seed_on_fresh_episodes(finis
     assert done.state is State.FINISHED
 
 
+@pytest.mark.slow
 def test_a_stopped_cell_goes_on_from_its_checkpoint(finished: Finished) -> None:
     assert finished.steps_at_stop == 100
     rows = (finished.folder / "evaluations.jsonl").read_text().splitlines()

@@ -142,6 +142,7 @@ def test_random_rows_and_actions_give_the_nearest_point_of_the_tightened_set(dat
     assert np.linalg.norm(projected - action) <= distance + 1e-6 * (1 + np.linalg.norm(action))
 
 
+@pytest.mark.slow
 def test_jit_vmap_and_a_plain_call_agree() -> None:
     constraint = constraint_of("nsfnet")
     actions = actions_around(NSFNET, 3).astype(np.float32)

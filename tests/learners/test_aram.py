@@ -107,6 +107,7 @@ def with_random_snapshots(learner, state):
     return state._replace(snapshots=snapshots, updates=jnp.asarray(50_000))
 
 
+@pytest.mark.slow
 def test_searching_first_gives_the_actor_gradient_of_the_full_supremum():
     learner = Aram(policy_preferences=4, snapshots=3, temperature=0.2, **SMALL)
     state = with_random_snapshots(learner, learner.init(jax.random.key(0), SPEC))

@@ -143,7 +143,7 @@ def test_a_total_that_no_allocation_has_is_refused(total):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("capacity", [40, 35])
+@pytest.mark.parametrize("capacity", [40, pytest.param(35, marks=pytest.mark.slow)])
 def test_an_epoch_is_that_of_the_slow_oracle(name, capacity):
     system = dataclasses.replace(SYSTEMS[name], capacity=capacity)
     environment = BikeSharing(system)
