@@ -46,17 +46,18 @@ def policy_model(policy: Policy, proposals: int, facts: dict[str, str], *, is_fi
     candidates = policy.head.proposals(Asked(xp, observation, previous, output, noise))
     if not is_filtered:
         return graph.model({"proposals": candidates}, facts, UNFILTERED)
-    action, accepted = _decision(xp, policy.constraint, observation, previous, candidates)
+    action, accepted = _decision(xp, policy, observation, previous, candidates)
     return graph.model({"action": action, "accepted": accepted}, facts, FEASIBLE)
 
 
 def _decision(
-    xp: Namespace, constraint: Constraint, observation: Any, previous: Any, candidates: Any
+    xp: Namespace, policy: Policy, observation: Any, previous: Any, candidates: Any
 ) -> tuple[Any, Any]:
-    is_sound = xp.all(xp.isfinite(observation))
-    if previous is not None:
-        is_sound = is_sound & xp.all(xp.isfinite(previous))
-    is_accepted = constraint.contains(observation, candidates, previous_action=previous) & is_sound
+    constraint = policy.constraint
+    at, exact, _ = constraint.situation(observation, candidates, previous)
+    # A sum is finite only where all its terms are, and nothing else would notice an input that no set reads.
+    is_sound = xp.isfinite(xp.sum(observation if previous is None else xp.concat([observation, previous])))
+    is_accepted = policy.accepted(at, exact) & is_sound
     first = xp.argmax(xp.astype(is_accepted, np.int32), axis=0)
 
     def accepted() -> tuple[Any, Any]:
@@ -68,7 +69,7 @@ def _decision(
         is_answer = xp.all(xp.isfinite(moved))
         return moved, xp.where(is_answer, np.int64(PROJECTED), np.int64(UNANSWERED))
 
-    chosen: tuple[Any, Any] = xp.cond(xp.any(is_accepted), accepted, projected)
+    chosen: tuple[Any, Any] = xp.cond(xp.take(is_accepted, first, axis=0), accepted, projected)
     return chosen
 
 

@@ -124,7 +124,7 @@ class Policy:
             # Mostly the first one will do, and vectors are faster than matrices.
             first: Single = self.head.proposals(Asked(np, seen, None, output, self.noise(1)[0]))
             self.proposals_judged, left = self.proposals_judged + 1, left - 1
-            if self._accepted(at, first.astype(np.float64)):
+            if self.accepted(at, first.astype(np.float64)):
                 self.proposals_accepted += 1
                 return first
         while True:
@@ -142,7 +142,7 @@ class Policy:
 
     def _decided(self, at: Situation, output: Single, noise: Single, *, is_last: bool) -> Decision:
         candidates: Single = self.head.proposals(Asked(np, at.observation, at.previous_action, output, noise))
-        is_feasible = self._accepted(at, candidates.astype(np.float64))
+        is_feasible = self.accepted(at, candidates.astype(np.float64))
         first = int(is_feasible.argmax())
         self.proposals_judged += len(candidates)
         if is_feasible[first]:
@@ -154,8 +154,9 @@ class Policy:
         moved = self.constraint.project(at.observation, candidates[-1], previous_action=at.previous_action)
         return Decision(np.asarray(moved, np.float32), PROJECTED)
 
-    def _accepted(self, at: Situation, candidates: Double) -> NDArray[np.bool_]:
-        accepted: NDArray[np.bool_] = self._tests[0].accepts(at, candidates)
+    def accepted(self, at: Situation, candidates: Any) -> Any:
+        """Tell which proposals lie in the set, in any array library; what the policy's own box grants is not asked."""
+        accepted = self._tests[0].accepts(at, candidates)
         for test in self._tests[1:]:
             accepted = accepted & test.accepts(at, candidates)
         return accepted
