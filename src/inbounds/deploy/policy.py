@@ -100,11 +100,10 @@ class Policy:
         self._network = PreparedNetwork(layers, preference)
         self.action_size = len(head.box.low)
         # Proposals that are cut off at the policy's own box need not be compared with one that holds it.
-        self._is_squashed, members = isinstance(head, SquashedGaussian), constraint.members()
-        self._tests = (
-            tuple(member for member in members if not (self._is_squashed and head.box.holds(member)))
-            or members
-        )
+        self._is_squashed = self._first_will_do = isinstance(head, SquashedGaussian)
+        members = constraint.members()
+        others = tuple(member for member in members if not (self._is_squashed and head.box.holds(member)))
+        self._tests = others or members
         self._store = NoiseStore(rng, self.action_size, degrees)
         self.projections = 0
         """How often no proposal was feasible."""
@@ -120,11 +119,12 @@ class Policy:
             centre = np.zeros((1, self.action_size), np.float32)
             return self._decided(at, output, centre, is_last=True).action
         left = self.proposals
-        if self._is_squashed and left > 1:
+        if self._first_will_do and left > 1:
             # Mostly the first one will do, and vectors are faster than matrices.
             first: Single = self.head.proposals(Asked(np, seen, None, output, self.noise(1)[0]))
             self.proposals_judged, left = self.proposals_judged + 1, left - 1
-            if self.accepted(at, first.astype(np.float64)):
+            self._first_will_do = bool(self.accepted(at, first.astype(np.float64)))
+            if self._first_will_do:
                 self.proposals_accepted += 1
                 return first
         while True:
@@ -132,6 +132,7 @@ class Policy:
             left -= len(noise)
             decision = self._decided(at, output, noise, is_last=left <= 0)
             if decision.accepted != UNDECIDED:
+                self._first_will_do = self._is_squashed and decision.accepted == 0
                 return decision.action
 
     def decide(self, observation: Any, noise: Any, *, previous_action: Any = None) -> Decision:
