@@ -286,9 +286,8 @@ class Constraint(abc.ABC):
 
         shape = np.broadcast_shapes(tuple(point.shape), tuple(centre.shape))
         rounded = convert(repeat(ATTEMPTS, attempt, xp.broadcast_to(point, shape)), xp, dtype)
-        # A compiler may round the same rows differently here and in the attempts: ask for a little less than they did.
-        relaxed = at._replace(margins=0.5 * (1.0 + at.margins))
-        is_settled = self.accepts(relaxed, convert(rounded, xp, at.dtype))
+        # A compiler may round the same rows differently here and in the attempts: ask for less than they did.
+        is_settled = self.accepts(at._replace(margins=1.0), convert(rounded, xp, at.dtype))
         return xp.where(is_settled[..., None], rounded, convert(centre, xp, dtype))
 
     def within_exact_bounds(self, at: Situation, action: Array) -> Array:

@@ -163,7 +163,9 @@ def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimens
         found = solve(xp, program, accuracy).point[..., :dimension]
         return clip(xp, point + scale * found, *box)
 
-    return repeated(PROXIMAL_ROUNDS, one_round, point + xp.zeros_like(scale))
+    found = repeated(PROXIMAL_ROUNDS, one_round, point + xp.zeros_like(scale))
+    # Next to a bound of zero nothing is small enough but zero itself, which rounding hardly ever meets.
+    return xp.where(xp.abs(found) <= accuracy.settled * scale, 0.0, found)
 
 
 def farthest_point(
