@@ -135,6 +135,7 @@ def test_searching_first_gives_the_actor_gradient_of_the_full_supremum():
         np.testing.assert_allclose(quick, full, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_snapshots_that_were_not_taken_do_not_count():
     learner = Aram(snapshots=3, temperature=0.2, **SMALL)
     plain = Aram(temperature=0.2, **SMALL)

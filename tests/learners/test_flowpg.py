@@ -60,6 +60,7 @@ def test_the_flow_is_frozen_while_the_actor_learns():
     assert {"flow_accuracy", "flow_recall"} <= set(metrics)
 
 
+@pytest.mark.slow
 def test_valid_rates_are_measured_behind_the_flow():
     probe = moving_optimum()
     spec = spec_of(probe)

@@ -69,6 +69,7 @@ def probability_by_quadrature(policy, observation):
     return np.tril(cells, -1).sum() + 0.5 * np.trace(cells), cells.sum()
 
 
+@pytest.mark.slow
 def test_the_density_of_the_numbers_integrates_to_the_probability_of_their_argmax():
     policy = random_policy(seed=5, entries=1, levels=2)
     probability, everything = probability_by_quadrature(policy, OBSERVATION)

@@ -98,6 +98,7 @@ def test_without_the_guard_a_flood_of_packets_is_an_error_that_names_the_buffers
 
 
 @pytest.mark.parametrize("name", ["nsfnet", pytest.param("nsfnet20d", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_single_and_batched_networks_with_one_seed_are_the_same(name: str) -> None:
     task = network_task(name)
     assert task.host is not None

@@ -78,6 +78,7 @@ def test_a_resumed_run_equals_the_run_that_was_never_interrupted(compiled_run, t
     assert_same_run(compiled_run[0], tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_evaluating_more_often_changes_no_parameter(compiled_run, tmp_path):
     train(moving_task(), TINY, out=tmp_path / "run", steps=120, seeds=2, evaluate_every=20, **SHORT)
     one, other = final_arrays(compiled_run[0]), final_arrays(tmp_path / "run")
