@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
 
+from inbounds.constraints import Box, Constraint, Polytope
 from tests.constraints.exact_projection import box_rows, by_least_squares, onto_polyhedron
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
@@ -128,3 +130,16 @@ def actions_around(rows: Rows, count: int, seed: int = 0) -> Vector:
     corners = np.where(rng.random((count, dimension)) < 0.5, low, high)
     sparse_ones = np.where(rng.random((count, dimension)) < 0.5, 0.0, inside)
     return np.concatenate([inside, outside, corners, sparse_ones])
+
+
+@functools.cache
+def constraint_of(name: str) -> Constraint:
+    rows = POLYTOPES[name]
+    polytope = Polytope(rows.matrix, rows.bound)
+    return polytope & Box(rows.low, rows.high) if np.all(np.isfinite(rows.low)) else polytope
+
+
+@functools.cache
+def answers_of_another_solver(name: str) -> tuple[Any, Any]:
+    actions = actions_around(POLYTOPES[name], 12).astype(np.float32).astype(np.float64)
+    return actions, np.array([exact(POLYTOPES[name], action) for action in actions])
