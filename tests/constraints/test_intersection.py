@@ -187,3 +187,10 @@ def test_what_does_not_fit_together_is_refused() -> None:
 def test_a_constant_empty_intersection_is_refused_when_it_is_built(build: Any, expected: str) -> None:
     with pytest.raises(EmptySetError, match=expected):
         build()
+
+
+def test_limits_that_a_band_states_already_are_not_repeated_in_the_formula() -> None:
+    band = SumBand(total=90.0, tolerance=5.0, low=10.0, high=40.0)
+    same, other = Box(10.0 * np.ones(3), 40.0 * np.ones(3)), Box(np.zeros(3), 40.0 * np.ones(3))
+    assert (band & same).formula() == band.formula()
+    assert (band & other).formula() == f"{band.formula()} and {other.formula()}"

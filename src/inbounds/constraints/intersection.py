@@ -195,8 +195,10 @@ class Intersection(Constraint):
         return [name for member in self.constraints for name in member.row_names(at, dimension)]
 
     def formula(self) -> str:
-        """Join the members' formulas."""
-        return " and ".join(member.formula() for member in self.constraints)
+        """Join the members' formulas; what a member says already, as a band says its caps, is not said twice."""
+        parts = list(dict.fromkeys(member.formula() for member in self.constraints))
+        said = [part for part in parts if not any(other.endswith(f", {part}") for other in parts)]
+        return " and ".join(said)
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the members."""
