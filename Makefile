@@ -16,10 +16,10 @@ demo: $(VENV)/.runtime ## train ARAM on Reacher and report
 	PATH="$(abspath $(BIN)):$$PATH" $(DEMO)
 
 test: $(VENV)/.dev ## run the tests (under ten minutes on two cores)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations 15
 
 test-slow: $(VENV)/.envs docs ## run the slow tests, the examples, the docs and the built wheel
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow --timeout 1200
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow --timeout 1200 --durations 15
 
 lint: $(VENV)/.dev ## check format, style, types and layers
 	$(BIN)/ruff format --check .

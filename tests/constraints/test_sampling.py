@@ -171,6 +171,7 @@ def test_every_observation_gets_draws_from_its_own_set(library: str) -> None:
     assert constraint.sample(rng, observation[0]).shape == (2,)
 
 
+@pytest.mark.slow
 def test_rows_read_from_the_observation_are_walked_state_by_state() -> None:
     constraint = Polytope(obs[0:10].reshape(2, 5), obs[10:12]) & Box(-np.ones(5), np.ones(5))
     rng = np.random.default_rng(10)

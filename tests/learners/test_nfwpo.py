@@ -34,6 +34,7 @@ def spec_of(probe):
     return Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
 
 
+@pytest.mark.slow
 def test_the_target_is_a_step_from_the_projection_towards_the_farthest_action():
     probe = moving_optimum()
     spec, learner = spec_of(probe), Nfwpo(hidden=(16,), rate=0.25)

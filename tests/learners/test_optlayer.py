@@ -32,7 +32,10 @@ def layer(constraint, low=LOW, high=HIGH):
     return lambda action: OptLayer().bounded((), spec, jnp.asarray(OBSERVATION, jnp.float32), action)
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("weighted", "band") else pytest.param(name, marks=pytest.mark.slow) for name in SETS],
+)
 def test_the_jacobian_is_that_of_finite_differences_and_symmetric(name):
     """In float64, step 1e-5; points whose active set changes within the step have no derivative and are left out."""
     constraint, step = SETS[name], 1e-5

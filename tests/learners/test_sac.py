@@ -25,6 +25,7 @@ def spec_of(probe):
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_sac_finds_the_best_action_though_a_better_one_is_out_of_bounds():
     probe = boundary_optimum()
     learnt = learn(probe, Sac(**SMALL), steps=1_600)

@@ -46,6 +46,7 @@ def test_numbers_that_explain_an_action_have_its_argmax():
     np.testing.assert_array_equal(jnp.argmax(numbers.reshape(500, ENTRIES, LEVELS), axis=-1), level)
 
 
+@pytest.mark.slow
 def test_the_density_of_an_explanation_follows_from_its_jacobian():
     level = jnp.asarray([2, 0])
     draws = noise(7, 16)

@@ -27,7 +27,16 @@ def random_flow(size, condition, layers=6, seed=0):
     return jax.tree.unflatten(structure, moved)
 
 
-@pytest.mark.parametrize(("size", "condition"), [(1, 0), (2, 0), (3, 3), (6, 6)])
+# Every size is compiled anew: one without and one with a condition are enough for quick tests.
+SIZES = [
+    (1, 0),
+    pytest.param(2, 0, marks=pytest.mark.slow),
+    (3, 3),
+    pytest.param(6, 6, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("size", "condition"), SIZES)
 def test_each_map_undoes_the_other(size, condition):
     flow = random_flow(size, condition)
     latent = jax.random.uniform(jax.random.key(2), (64, size), minval=-1.0, maxval=1.0)
@@ -39,7 +48,7 @@ def test_each_map_undoes_the_other(size, condition):
     np.testing.assert_allclose(to_action_with_slope(flow, latent, seen).log_slope, -back.log_slope, atol=2e-3)
 
 
-@pytest.mark.parametrize(("size", "condition"), [(1, 0), (2, 0), (3, 3), (6, 6)])
+@pytest.mark.parametrize(("size", "condition"), SIZES)
 def test_the_slope_is_the_determinant_of_the_jacobian(size, condition):
     flow = random_flow(size, condition)
     actions = jax.random.normal(jax.random.key(2), (16, size))

@@ -32,6 +32,11 @@ def rays(name, action, box=UNIT):
     return observation, ray(SETS[name], box, observation, action)
 
 
+some_sets = pytest.mark.parametrize(
+    "name", [name if name == "weighted" else pytest.param(name, marks=pytest.mark.slow) for name in SETS]
+)
+
+
 @pytest.mark.parametrize("layer", [alpha_projection, radial_squash])
 @pytest.mark.parametrize("name", SETS)
 def test_every_action_ends_inside_the_set_without_a_projection(name, layer):
@@ -60,7 +65,7 @@ def test_alpha_projection_moves_only_what_is_outside_and_along_its_ray(name):
     np.testing.assert_allclose(cross, 0.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SETS)
+@some_sets
 def test_the_slope_of_the_squash_is_its_jacobians_determinant(name):
     actions = jnp.concatenate([some(32, scale=0.5), some(8, scale=0.005)])
 
@@ -75,7 +80,7 @@ def test_the_slope_of_the_squash_is_its_jacobians_determinant(name):
     assert np.all(np.asarray(determinants.sign) > 0)
 
 
-@pytest.mark.parametrize("name", SETS)
+@some_sets
 def test_the_density_of_a_squashed_gaussian_integrates_to_one(name):
     """Undo the squash on a fine grid of the set and sum the density that SRad reports there."""
     ticks = (np.arange(600) + 0.5) / 300 - 1.0

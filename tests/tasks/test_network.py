@@ -15,11 +15,10 @@ from inbounds.tasks.compiled_gymnasium import CompiledGymnasium
 from inbounds.tasks.network import compiled_network, network_task, snapshot
 from inbounds.tasks.network_layout import LAYOUTS
 
-NAMES = tuple(LAYOUTS)
 FEASIBLE = {"nsfnet": np.array([17, 6, 6, 0, 12, 20, 5, 23, 6.0]), "nsfnet20d": np.full(20, 7.5)}
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=["nsfnet", pytest.param("nsfnet20d", marks=pytest.mark.slow)])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -167,6 +167,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(compiled_run, tmp_path, mon
     assert [path.name for path in folder.iterdir()] == ["step-000000000010"]
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_stops_and_leaves_what_it_saw(tmp_path):
     with pytest.raises(DivergenceError, match=r"divergence\.safetensors"):
         train(
