@@ -353,8 +353,10 @@ def test_the_first_interval_agrees_with_many_resets_of_the_event_driven_simulati
     trips = np.array([seen.round_trip for seen in theirs])
     assert scipy.stats.ks_2samp(np.asarray(moved.reward), rewards).pvalue > 1e-3
     for sender in range(layout.senders):
-        ours = np.asarray(moved.state.round_trip[:, sender])
-        assert scipy.stats.ks_2samp(ours, trips[:, sender]).pvalue > 1e-3
+        # A trip that met no queue takes the same time in both, up to the rounding of single precision.
+        parts = (moved.state.round_trip[:, sender], trips[:, sender])
+        ours, expected = (np.round(np.asarray(part, np.float64), 5) for part in parts)
+        assert scipy.stats.ks_2samp(ours, expected).pvalue > 1e-3
 
 
 @pytest.mark.slow
@@ -365,7 +367,7 @@ def test_full_queues_drop_packets_as_the_event_driven_simulation_does() -> None:
     action[[2, 9, 11, 14, 17, 18]] = 8.0
     environment = NetworkEnvironment(layout)
 
-    def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def episode(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         def step(state: NetworkState, part: jax.Array) -> tuple[NetworkState, tuple[jax.Array, jax.Array]]:
             moved = environment.step(state, jnp.asarray(action, jnp.float32), part)
             return moved.state, (moved.state.drops, moved.reward)
@@ -374,12 +376,15 @@ def test_full_queues_drop_packets_as_the_event_driven_simulation_does() -> None:
         return jax.lax.scan(step, environment.reset(keys[0])[0], keys[1:])[1]
 
     drops, rewards = (
-        np.asarray(part) for part in jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 32))
+        np.asarray(part) for part in jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(0), 32))
     )
     networks = [EventDrivenNetwork(layout, seed) for seed in range(4)]
     seen = [[network.step(action) for _ in range(steps)] for network in networks]
     their_drops = np.array([sum(step.drops for step in copy) for copy in seen])
     their_rewards = np.array([np.mean([step.reward for step in copy[-30:]]) for copy in seen])
     assert their_drops.sum() > 50
-    for ours, theirs in ((drops.sum(axis=1), their_drops), (rewards[:, -30:].mean(axis=1), their_rewards)):
-        assert np.all(scipy.stats.ttest_ind(ours, theirs, equal_var=False).pvalue > 1e-4)
+    ours, is_lossy = drops.sum(axis=1), np.any(their_drops > 0, axis=0)
+    np.testing.assert_array_equal(np.any(ours > 0, axis=0), is_lossy)
+    pairs = (ours[:, is_lossy], their_drops[:, is_lossy]), (rewards[:, -30:].mean(axis=1), their_rewards)
+    for one, other in pairs:
+        assert np.all(scipy.stats.ttest_ind(one, other, equal_var=False).pvalue > 1e-4)
