@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from inbounds.constraints import Box, Polytope, obs
+from inbounds.constraints.quadratic_program import SINGLE
 from tests.constraints.polytopes import (
     NSFNET,
     POLYTOPES,
@@ -72,10 +73,12 @@ def test_jit_vmap_and_a_plain_call_agree() -> None:
 def test_the_gradient_is_that_of_moving_along_the_active_face() -> None:
     constraint = Polytope([[1.0, 1.0, 0.0]], [1.0]) & Box(-np.ones(3), np.ones(3))
     jacobian = jax.jit(jax.jacrev(lambda action: constraint.project(None, action)))
+    # In single precision the normal matrix is softened by this share, and the derivative is off by as much.
+    share = 2.0 * SINGLE.softness_of_derivative
     active = np.array([[0.5, -0.5, 0.0], [-0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
-    np.testing.assert_allclose(jacobian(jnp.array([0.9, 0.8, 0.3])), active, atol=1e-3)
+    np.testing.assert_allclose(jacobian(jnp.array([0.9, 0.8, 0.3])), active, atol=share)
     np.testing.assert_allclose(
-        jacobian(jnp.array([0.9, 0.8, 7.0])), np.diag([1.0, 1.0, 0.0]) @ active, atol=1e-3
+        jacobian(jnp.array([0.9, 0.8, 7.0])), np.diag([1.0, 1.0, 0.0]) @ active, atol=share
     )
     np.testing.assert_allclose(jacobian(jnp.array([0.1, 0.2, 0.3])), np.eye(3), atol=1e-6)
 

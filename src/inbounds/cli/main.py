@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -48,12 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"inbounds {__version__}")
         return 0
-    known = available()
-    if given[0] not in known:
-        nearest = difflib.get_close_matches(given[0], known, n=1)
+    if given[0] not in COMMANDS:
+        nearest = difflib.get_close_matches(given[0], COMMANDS, n=1)
         suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
-        return fail(f"'{given[0]}' is not a command.{suggestion} Commands: {', '.join(known)}.")
-    run: Callable[[list[str]], int] = importlib.import_module(known[given[0]].module).run
+        return fail(f"'{given[0]}' is not a command.{suggestion} Commands: {', '.join(COMMANDS)}.")
+    run: Callable[[list[str]], int] = importlib.import_module(COMMANDS[given[0]].module).run
     try:
         return run(given[1:])
     except InboundsError as error:
@@ -68,21 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.code if isinstance(ended.code, int) else 2
 
 
-def available() -> dict[str, Command]:
-    """Return the commands whose part of the library is installed."""
-    return {name: command for name, command in COMMANDS.items() if importlib.util.find_spec(command.module)}
-
-
 def overview() -> str:
     """Return what `inbounds --help` prints."""
-    known = available()
-    width = max(map(len, known)) + 2
+    width = max(map(len, COMMANDS)) + 2
     lines = [
         "inbounds: reinforcement learning in which every action satisfies its hard constraint.",
         "",
         "usage: inbounds COMMAND [OPTIONS]        inbounds COMMAND --help explains every option",
         "",
-        *(f"  {name:{width}}{command.summary}" for name, command in known.items()),
+        *(f"  {name:{width}}{command.summary}" for name, command in COMMANDS.items()),
         "",
         "first steps:",
         "  inbounds train reacher --steps 20000 --out runs/demo     two minutes on a laptop",

@@ -72,7 +72,7 @@ def require_learnable(config: TrainingConfig, batch_size: int) -> None:
             f"capacity={config.capacity} is smaller than batch_size={batch_size}, so the learner would wait for ever. "
             f"Raise capacity or lower batch_size."
         )
-    if config.warm_up_steps() * 1 < 1:
+    if config.warm_up_steps() < 1:
         raise ConfigurationError(
             "at least one warm-up step is needed before the first update. Raise warm_up."
         )
