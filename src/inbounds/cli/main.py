@@ -77,7 +77,7 @@ def overview() -> str:
         *(f"  {name:{width}}{command.summary}" for name, command in COMMANDS.items()),
         "",
         "first steps:",
-        "  inbounds train reacher --steps 20000 --out runs/demo     two minutes on a laptop",
+        "  inbounds train reacher --steps 20000 --out runs/demo     a few minutes on a laptop",
         "  inbounds evaluate runs/demo                              the paper's protocol",
         "  inbounds report runs/demo                                one page to look at and to send around",
     ]
