@@ -18,7 +18,8 @@ demo: $(VENV)/.runtime ## train ARAM on Reacher and report
 test: $(VENV)/.dev ## run the tests (under ten minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations 15
 
-test-slow: $(VENV)/.envs docs ## run the slow tests, the examples, the docs and the built wheel
+test-slow: $(VENV)/.slow docs ## run the slow tests, the examples, the docs and the built wheel
+	browser="$$($(BIN)/python scripts/find_browser.py $(VENV)/browser)" && INBOUNDS_BROWSER="$$browser" \
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow --timeout 1200 --durations 15
 
 lint: $(VENV)/.dev ## check format, style, types and layers
@@ -74,4 +75,8 @@ $(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
 
 $(VENV)/.envs: requirements/envs.txt $(VENV)/.dev
 	$(PIP) -r requirements/envs.txt
+	@touch $@
+
+$(VENV)/.slow: requirements/slow.txt $(VENV)/.envs
+	$(PIP) -r requirements/slow.txt
 	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -101,6 +102,9 @@ def test_a_killed_node_costs_time_and_nothing_else(
     assert "killed" in told
     assert set(states.values()) == {State.FINISHED}
     assert all((one.folder / "final.json").exists() for one in cells)
+    for one in cells:  # what the lost node had written stands there once, and nothing is missing
+        lines = (one.folder / "evaluations.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [2_000, 4_000, 6_000]
     left = subprocess.run(
         ["pgrep", "-f", f"inbounds.benchmark.worker {tmp_path}"], capture_output=True, text=True
     )

@@ -192,7 +192,9 @@ def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     path = os.environ.get("INBOUNDS_BROWSER")
     if not path:
-        pytest.skip("set INBOUNDS_BROWSER to a Chromium to look at the page with it")
+        pytest.skip(
+            "NOT RUN: nobody looked at the page. Set INBOUNDS_BROWSER to a Chromium, see `make test-slow`"
+        )
     with playwright.sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield opened
