@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from inbounds.benchmark import worker
+from inbounds.benchmark import execute, worker
 from inbounds.benchmark.cell import Cell, pairs
-from inbounds.benchmark.execute import run_locally
-from inbounds.benchmark.plan import Speeds, State, plan
+from inbounds.benchmark.execute import Job, run_locally
+from inbounds.benchmark.plan import Planned, Speeds, State, plan
 from inbounds.errors import ConfigurationError
 
 TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5, "warm_up": "box"})
@@ -98,6 +100,35 @@ def test_two_processes_never_work_on_one_cell(tmp_path: Path) -> None:
         assert worker.main([str(tmp_path / "cell")]) == 4
     assert not worker.is_busy(tmp_path / "cell")
     assert not (tmp_path / "cell" / worker.FAILURE).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_end_reaches_the_workers(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = f"""
+import pathlib, sys, time
+try:
+    pathlib.Path({str(tmp_path / "began")!r}).touch()
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit({worker.STOPPED})
+"""
+
+    def ask_when_it_began() -> None:
+        while not (tmp_path / "began").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    def pretend(planned: Planned, environment: dict[str, str]) -> Job:
+        threading.Thread(target=ask_when_it_began, daemon=True).start()
+        process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+        return Job(planned, process, time.monotonic())
+
+    monkeypatch.setattr(execute, "start", pretend)
+    before = signal.getsignal(number)
+    states = run_locally(plan([GOOD, BAD], tmp_path, Speeds([], "")), 1, lambda line: None, {})
+    assert states == {GOOD.name: State.BEGUN} and signal.getsignal(number) is before
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from inbounds.benchmark.plan import Planned, State
 from inbounds.benchmark.worker import BUSY, FAILURE, LOG, STOPPED, prepare
@@ -56,17 +56,24 @@ def run_locally(
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Collect interrupts within a block instead of breaking off; outside the main thread they stay as they were."""
+    """Collect interrupts within a block instead of breaking off; outside the main thread they stay as they were.
+
+    A polite request to end (SIGTERM, as `timeout` and batch systems send it) counts as one: workers are sessions of
+    their own and would go on without us.
+    """
     asked: list[int] = []
+    before: dict[signal.Signals, Any] = {}
     try:
-        before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, frame: asked.append(number))
     except ValueError:
         yield asked
         return
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def start(planned: Planned, environment: dict[str, str]) -> Job:
