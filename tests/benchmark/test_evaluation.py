@@ -13,6 +13,7 @@ import pytest
 from inbounds.benchmark.evaluation import (
     FrontPoint,
     evaluate_run,
+    evaluator_of,
     has_preferences,
     is_on_front,
     rounded,
@@ -22,6 +23,7 @@ from inbounds.benchmark.evaluation import (
 from inbounds.benchmark.trained import TrainedRun, with_exported
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
 from inbounds.learners.aram import Aram
+from inbounds.training import evaluate
 from inbounds.training.record import RunFolder
 from tests.benchmark.probe import HORIZON, UniformPolicy, probe_task, spec_of
 from tests.benchmark.synthetic_runs import write_run
@@ -39,6 +41,19 @@ def test_a_policy_that_is_feasible_with_probability_p_gets_p(share: float, tmp_p
     samples = 20 * HORIZON * 100
     error = 5 * np.sqrt(share * (1 - share) / samples)
     assert np.all(np.abs(final.valid_action_rate - share) < error)
+
+
+@pytest.mark.parametrize(("at_once", "expected"), [(2**18, 3 * HORIZON), (3 * 2 * 100 * 2, 3 * 2), (1, 3)])
+def test_samples_are_judged_in_blocks_that_never_exceed_an_episode(
+    at_once: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, widths = probe_run(tmp_path, 0.5), list[int]()
+    monkeypatch.setattr(evaluate, "SAMPLES_AT_ONCE", at_once)
+    evaluator = evaluator_of(run, 3)
+    valid_share = evaluator._valid
+    evaluator._valid = lambda *given: (widths.append(given[2].shape[1]), valid_share(*given))[1]
+    final = evaluate_run(run, 3, evaluator=evaluator)
+    assert set(widths) == {expected} and np.all(np.abs(final.valid_action_rate - 0.5) < 0.05)
 
 
 def test_projections_of_the_evaluation_are_those_counted_by_hand(tmp_path: Path) -> None:

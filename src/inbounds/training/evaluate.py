@@ -20,6 +20,8 @@ from inbounds.tasks.task import Task
 
 SAMPLES = 100
 """Policy samples per visited state, as in the paper."""
+SAMPLES_AT_ONCE = 2**18
+"""Policy samples that are drawn and judged together."""
 
 
 class Evaluation(NamedTuple):
@@ -150,8 +152,9 @@ class Evaluator:
     def _summarise(self, states: Any, preference: jax.Array, rollout: Rollout, salt: int) -> Evaluation:
         time, seeds, episodes = rollout.alive.shape
         shares = np.zeros(rollout.alive.shape)
-        # About 2^22 samples at a time keep the memory of a wide evaluation within a few hundred megabytes.
-        block = max(1, 2**22 // (seeds * episodes * SAMPLES))
+        # Some samples at a time bound the memory, which a flow over many levels multiplies by hundreds; never more
+        # than an episode has, because the last block is filled up to keep one shape for all.
+        block = max(1, min(self.task.horizon, SAMPLES_AT_ONCE // (seeds * episodes * SAMPLES)))
         with float64():
             for start in range(0, time, block):
                 part = rollout.observation[start : start + block].astype(np.float64)
