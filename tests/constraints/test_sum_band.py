@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from inbounds.constraints import Box, Simplex, SumBand, obs
+from inbounds.constraints.box import Bounds
 from inbounds.constraints.situation import relative_margin
+from inbounds.constraints.sum_band import shift_to_band
 from inbounds.errors import ConstraintError, EmptySetError
+from tests.constraints.exact_projection import onto_sum_band
 
 
 def test_entries_are_shifted_to_the_nearer_end_of_the_band() -> None:
@@ -27,6 +30,47 @@ def test_caps_are_met_exactly_while_the_others_share_the_rest() -> None:
     projected = band.project(None, [100.0, 50.0, -60.0])
     np.testing.assert_allclose(projected, [40.0, 40.0, 5.0], rtol=1e-4)
     np.testing.assert_array_equal(projected[:2], [40.0, 40.0])
+
+
+@pytest.mark.parametrize(
+    ("total", "low", "high"),
+    [
+        (6.0, 0.0, 4.0),
+        (6.0, [0.5, 1.0, 0.0, 2.0], None),
+        (-6.0, -4.0, 0.0),
+        (-6.0, None, -0.5),
+        (0.5, -1.0, 1.0),
+    ],
+)
+def test_entries_of_either_sign_are_projected_as_by_another_solver(total: float, low: Any, high: Any) -> None:
+    band = SumBand(total=total, tolerance=0.25, low=low, high=high)
+    rng = np.random.default_rng(0)
+    actions = 10.0 ** rng.uniform(-1.0, 2.0, (40, 1)) * rng.normal(size=(40, 4))
+    projected = band.project(None, actions)
+    assert np.all(band.violation(None, projected) <= 0)
+    project = onto_sum_band(
+        total, 0.25, -np.inf if low is None else low, np.inf if high is None else high, dimension=4
+    )
+    for action, together in zip(actions, projected, strict=True):
+        alone = band.project(None, action)
+        np.testing.assert_array_equal(band.project(None, alone), alone)
+        np.testing.assert_allclose(alone, together, rtol=0, atol=1e-12 * (1 + np.linalg.norm(action)))
+        size = max(np.linalg.norm(action), np.linalg.norm(alone))
+        assert np.linalg.norm(alone - project(action)) <= 2e-6 * (1 + size)
+
+
+def test_an_entry_that_its_limit_stops_has_no_derivative_where_the_sum_needs_no_shift() -> None:
+    band = SumBand(total=90.0, tolerance=5.0, low=0.0, high=40.0)
+    derivative = jax.jacobian(lambda action: band.project(None, action))(jnp.array([41.5, 30.0, 20.0]))
+    np.testing.assert_array_equal(derivative, np.diag([0.0, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2, 3)])
+def test_a_gap_that_entries_are_too_large_to_close_moves_nothing(lead: tuple[int, ...]) -> None:
+    action = np.broadcast_to(np.array([1e17, -1e17 + 16.0]), (*lead, 2))
+    unlimited = Bounds(np.array([-np.inf]), np.array([np.inf]))
+    ends = np.full(lead, -15.9), np.full(lead, 15.9)
+    np.testing.assert_array_equal(shift_to_band(np, action, unlimited, *ends), action)
 
 
 @pytest.mark.parametrize("tolerance", [1e-3, 2e-4, 1.2e-4])

@@ -26,18 +26,18 @@ def height(ramps: Ramps, moment: float) -> float:
 def test_the_sum_meets_the_target_where_a_root_finder_finds_it(entries: int) -> None:
     rng = np.random.default_rng(entries)
     batch = random_ramps(rng, (30, entries))
-    bottoms = np.sum(batch.end, axis=-1)
-    tops = np.array([height(Ramps(*(part[i] for part in batch)), 0.0) for i in range(30)])
+    bottoms, tops = np.sum(batch.end, axis=-1), np.sum(batch.begin, axis=-1)
     targets = bottoms + rng.random(30) * (tops - bottoms)
     moments = crossing(np, batch, targets)
     for i, (top, target) in enumerate(zip(tops, targets, strict=True)):
         ramps = Ramps(*(part[i] for part in batch))
         alone = crossing(np, ramps, np.asarray(target))
         for moment in (alone, moments[i]):
-            assert height(ramps, float(moment)) == pytest.approx(min(top, target), abs=1e-11 * (1 + abs(top)))
+            assert height(ramps, float(moment)) == pytest.approx(target, abs=1e-11 * (1 + abs(top)))
         if top > target + 1e-9 and np.all(ramps.begin > ramps.end):
+            first = float(np.min((ramps.intercept - ramps.begin) / ramps.rate))
             last = float(np.max((ramps.intercept - ramps.end) / ramps.rate))
-            root = optimize.brentq(_above, 0.0, last, args=(ramps, target), xtol=1e-14, rtol=1e-14)
+            root = optimize.brentq(_above, first, last, args=(ramps, target), xtol=1e-14, rtol=1e-14)
             assert height(ramps, root) == pytest.approx(
                 height(ramps, float(alone)), abs=1e-9 * (1 + abs(top))
             )
@@ -57,9 +57,15 @@ def test_a_target_out_of_reach_stops_everything_at_its_end() -> None:
     )
 
 
-def test_a_target_that_is_met_already_moves_nothing() -> None:
-    ramps = random_ramps(np.random.default_rng(0), (5, 7))
-    assert np.all(crossing(np, ramps, np.full(5, 1e3)) == 0.0)
+@pytest.mark.parametrize("entries", [7, MANY_ENTRIES + 1])
+def test_a_target_that_is_met_from_the_beginning_moves_nothing(entries: int) -> None:
+    ramps = random_ramps(np.random.default_rng(0), (5, entries))
+    alone = Ramps(*(part[0] for part in ramps))
+    assert crossing(np, alone, np.asarray(1e3)) == -np.inf
+    moment = crossing(np, ramps, np.full(5, 1e3))[:, None]
+    np.testing.assert_array_equal(
+        np.clip(ramps.intercept - ramps.rate * moment, ramps.end, ramps.begin), ramps.begin
+    )
 
 
 @pytest.mark.parametrize("entries", [5, MANY_ENTRIES + 1])

@@ -20,7 +20,7 @@ def is_jax(array: object) -> bool:
 
 def is_traced(array: Array) -> bool:
     """Tell whether an array of JAX, or of a graph that is being written, has no values yet to be checked."""
-    if isinstance(array, np.ndarray):
+    if isinstance(array, (np.ndarray, np.generic)):
         return False
     if not is_jax(array):
         return bool(getattr(array, "is_symbolic", False))

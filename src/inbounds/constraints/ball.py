@@ -58,7 +58,7 @@ class Ball(LevelSet):
         target = self.target(at, clipped)
         # The squares grow from those of the smallest point: with a minus sign, they are ramps that fall.
         ramps = Ramps(0.0 * begin, xp.maximum(heading * heading, TINY), begin, end)
-        squared_length = crossing(xp, ramps, -target)[..., None]
+        squared_length = xp.maximum(crossing(xp, ramps, -target), 0.0)[..., None]
         is_outside = (self.level(at, clipped) > target)[..., None]
         has_length = is_outside & (squared_length > 0)
         length = xp.where(has_length, xp.sqrt(xp.where(has_length, squared_length, 1.0)), 0.0)

@@ -130,11 +130,10 @@ class Constraint(abc.ABC):
         accepted = self.accepts(at, array)
         if not is_traced(accepted) and accepted.shape == original.shape[:-1] and is_everywhere(accepted):
             return original
-        moved = self.settled(at, self.nearest(at, array), original.dtype)
+        moved = self.settled(at, self.nearest(at, array), original.dtype, refuses=True)
         if is_traced(moved):
-            is_answer = self.accepts(at, convert(moved, xp, at.dtype)) & xp.all(xp.isfinite(array), axis=-1)
-            moved = xp.where(is_answer[..., None], moved, float("nan"))
-        if moved.ndim == 1 and not is_traced(moved):
+            moved = xp.where(xp.all(xp.isfinite(array), axis=-1)[..., None], moved, float("nan"))
+        elif moved.ndim == 1:
             return moved
         return xp.where(accepted[..., None], original, moved)
 
@@ -244,23 +243,29 @@ class Constraint(abc.ABC):
 
     # How an answer is made strict ---------------------------------------------------------------------------
 
-    def settled(self, at: Situation, point: Array, dtype: Any) -> Array:
-        """Round a projection to the type of the answer and move it inside where it is not accepted then."""
+    def settled(self, at: Situation, point: Array, dtype: Any, *, refuses: bool = False) -> Array:
+        """Round a projection to the type of the answer and move it inside where it is not accepted then.
+
+        Where nothing is accepted, numbers that are known are refused with an error. A compiled function cannot
+        raise: with `refuses` its answer is NaN, and otherwise the point that misses the rows least.
+        """
         xp = at.xp
         rounded = convert(point, xp, dtype)
         # What is computed in float32 must also be accepted where the same question is asked in float64.
         strict = at._replace(margins=STRICT_MARGINS) if at.is_single_precision else at
         is_done = self.accepts(strict, convert(rounded, xp, at.dtype))
-        if is_traced(is_done):
+        if not is_traced(is_done):
+            return rounded if is_everywhere(is_done) else self.pulled_inside(strict, point, dtype)
+
+        def moved() -> Array:
+            inside = self.pulled_inside(strict.without_gradient(), without_gradient(point), dtype)
+            if refuses:
+                is_answer = self.accepts(at.without_gradient(), convert(inside, xp, at.dtype))
+                inside = xp.where(is_answer[..., None], inside, float("nan"))
             # The last step is as small as rounding: the gradient is that of the projection.
-            fixed, constant = strict.without_gradient(), without_gradient(point)
-            settled = control_flow(is_done).cond(
-                xp.all(is_done),
-                lambda: without_gradient(rounded),
-                lambda: self.pulled_inside(fixed, constant, dtype),
-            )
-            return settled + (rounded - without_gradient(rounded))
-        return rounded if is_everywhere(is_done) else self.pulled_inside(strict, point, dtype)
+            return inside + (rounded - without_gradient(rounded))
+
+        return control_flow(is_done).cond(xp.all(is_done), lambda: rounded, moved)
 
     def pulled_inside(self, at: Situation, point: Array, dtype: Any) -> Array:
         """Move points that are not accepted towards the interior, by little more than convexity asks for.

@@ -33,9 +33,9 @@ class Simplex(SumBand):
             )
         super().__init__(amount, amount * RELATIVE_TOLERANCE if tolerance is None else tolerance, 0.0, high)
 
-    def band(self, at: Situation, dimension: int) -> Band:
+    def allowed_sums(self, at: Situation, dimension: int) -> Band:
         """Return the allowed sums; the tolerance grows with the number of entries unless it was given."""
-        band = super().band(at, dimension)
+        band = super().allowed_sums(at, dimension)
         if self._states_tolerance:
             return band
         amount = at.value(self.total, axes=0)
@@ -46,7 +46,7 @@ class Simplex(SumBand):
         )
         return band._replace(lower=lower, upper=upper)
 
-    def goal(self, at: Situation, action: Array) -> tuple[Array, Array]:
+    def goal(self, at: Situation, dimension: int, size: Array) -> tuple[Array, Array]:
         """Let projections meet the equality itself; its tolerance is left to rounding."""
         amount = at.value(self.total, axes=0)
         return amount, amount

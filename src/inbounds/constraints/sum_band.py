@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, clip, least, stack_rows, total
+from inbounds.constraints.arrays import Array, clip, least, stack_rows, total, without_gradient
 from inbounds.constraints.box import Bounds, Box, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.farthest import greedy_fill
@@ -17,6 +17,9 @@ from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Parameter, Situation, relative_margin
 from inbounds.constraints.threshold import Ramps, convex_reach, corrected, crossing
 from inbounds.errors import EmptySetError
+
+EVERYWHERE = Situation(np, np.float64, None, None)
+"""The situation in which what is the same in every state is computed."""
 
 
 class Band(NamedTuple):
@@ -57,26 +60,41 @@ class SumBand(Constraint):
         if low is not None or high is not None:
             self.limits = Box(-np.inf if low is None else self.low, np.inf if high is None else self.high)
         self._size = None if self.limits is None else self.limits.size()
-        self._constant = self._constant_band()
+        self._reads_state = isinstance(self.total, Reference) or isinstance(self.tolerance, Reference)
+        self._bands: dict[int, Band] = {}
+        is_positive = isinstance(self.low, np.ndarray) and np.all(self.low >= 0)
+        is_negative = isinstance(self.high, np.ndarray) and np.all(self.high <= 0)
+        self._has_one_sign = bool(is_positive or is_negative)
         if self.is_constant() and self._size is not None:
             self.interior_point()
 
     def band(self, at: Situation, dimension: int) -> Band:
-        """Return the allowed sums."""
-        if self._constant is not None:
-            lower, upper = (at.value(edge, axes=0) for edge in self._constant)
-            return Band(lower, upper, at.xp.abs(lower), at.xp.abs(upper))
-        middle, tolerance = at.value(self.total, axes=0), at.value(self.tolerance, axes=0)
-        scale = at.magnitude(self.total, axes=0) + at.magnitude(self.tolerance, axes=0)
-        return Band(middle - tolerance, middle + tolerance, scale, scale)
+        """Return the allowed sums; those that are the same in every state are computed once."""
+        if self._reads_state:
+            return self.allowed_sums(at, dimension)
+        band = self._bands.get(dimension)
+        if band is None:
+            band = self._bands[dimension] = self.allowed_sums(EVERYWHERE, dimension)
+        return band if at.xp is np else Band(*(at.value(part, axes=0) for part in band))
 
-    def narrowed(self, at: Situation, action: Array, margins: float) -> tuple[Array, Array]:
-        """Return the allowed sums less their margins, for actions of the size of this one."""
-        xp, dimension = at.xp, action.shape[-1]
-        band, size = self.band(at, dimension), total(xp, xp.abs(action))
-        share = margins * relative_margin(dimension)
-        lower = band.lower + share * xp.maximum(band.lower_scale, size)
-        return lower, band.upper - share * xp.maximum(band.upper_scale, size)
+    def allowed_sums(self, at: Situation, dimension: int) -> Band:
+        """Return the total less and plus the tolerance."""
+        middle, tolerance = at.value(self.total, axes=0), at.value(self.tolerance, axes=0)
+        lower, upper = middle - tolerance, middle + tolerance
+        if not self._reads_state:
+            return Band(lower, upper, at.xp.abs(lower), at.xp.abs(upper))
+        scale = at.magnitude(self.total, axes=0) + at.magnitude(self.tolerance, axes=0)
+        return Band(lower, upper, scale, scale)
+
+    def size_of(self, at: Situation, action: Array, sums: Array) -> Array:
+        """Return sum_i |a_i| of actions within their limits; where these leave one sign, it is |sum_i a_i|."""
+        return at.xp.abs(sums) if self._has_one_sign else total(at.xp, at.xp.abs(action))
+
+    def narrowed(self, at: Situation, dimension: int, size: Array, margins: float) -> tuple[Array, Array]:
+        """Return the allowed sums less their margins, for actions of this size."""
+        band, share = self.band(at, dimension), margins * relative_margin(dimension)
+        lower = band.lower + share * at.xp.maximum(band.lower_scale, size)
+        return lower, band.upper - share * at.xp.maximum(band.upper_scale, size)
 
     def rows(self, at: Situation, dimension: int) -> LinearRows:
         """Return both ends of the band as linear rows, for projections on several kinds of rows at once."""
@@ -94,34 +112,43 @@ class SumBand(Constraint):
 
     def tightened_excess(self, at: Situation, action: Array) -> Array:
         """Return the excess with the margin added to both sums."""
-        lower, upper = self.narrowed(at, action, at.margins)
         sums = total(at.xp, action)
+        lower, upper = self.narrowed(at, action.shape[-1], self.size_of(at, action, sums), at.margins)
         rows = [(sums - upper)[..., None], (lower - sums)[..., None]]
         limits = self.limits
         return stack_rows(at.xp, rows if limits is None else [*rows, limits.tightened_excess(at, action)])
 
     def accepts(self, at: Situation, action: Array) -> Array:
         """Compare the sum with both ends of the band, and every entry with its limits."""
-        lower, upper = self.narrowed(at, action, at.margins)
         sums = total(at.xp, action)
+        lower, upper = self.narrowed(at, action.shape[-1], self.size_of(at, action, sums), at.margins)
         is_in_band = (lower <= sums) & (sums <= upper)
         return is_in_band if self.limits is None else is_in_band & self.limits.accepts(at, action)
 
     def nearest(self, at: Situation, action: Array) -> Array:
         """Return the projection on the band and its own limits."""
-        return self.nearest_in_box(at, action, unbounded(at))
+        limits = unbounded(at) if self.limits is None else self.limits.inner_bounds(at, at.slack)
+        return self._shifted(at, action, limits)
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
-        """Shift all entries by the same amount and clip them, x_i = clip(a_i - t, low_i, high_i)."""
-        limits = self._with_limits(at, bounds, at.slack)
-        band = self.band(at, action.shape[-1])
-        # The margin depends on how large the entries of the result are, so the band itself is tried first.
-        first = shift_to_band(at.xp, action, limits, band.lower, band.upper)
-        return shift_to_band(at.xp, action, limits, *self.goal(at, first))
+        """Return the projection on the band, its own limits and a box together."""
+        return self._shifted(at, action, self._with_limits(at, bounds, at.slack))
 
-    def goal(self, at: Situation, action: Array) -> tuple[Array, Array]:
+    def _shifted(self, at: Situation, action: Array, limits: Bounds) -> Array:
+        """Shift all entries by the same amount and clip them, x_i = clip(a_i - t, low_i, high_i)."""
+        xp, dimension = at.xp, action.shape[-1]
+        band = self.band(at, dimension)
+        if self._has_one_sign:
+            # The size of the result is that of its sum, which is what the margins are relative to anyway.
+            size = 0.0 * band.lower
+        else:
+            # The margin depends on how large the entries of the result are, so the band itself is tried first.
+            size = total(xp, xp.abs(shift_to_band(xp, action, limits, band.lower, band.upper)))
+        return shift_to_band(xp, action, limits, *self.goal(at, dimension, size))
+
+    def goal(self, at: Situation, dimension: int, size: Array) -> tuple[Array, Array]:
         """Return the least and the largest sum that projections of about this size aim at."""
-        lower, upper = self.narrowed(at, action, at.slack)
+        lower, upper = self.narrowed(at, dimension, size, at.slack)
         middle = 0.5 * (lower + upper)
         return at.xp.minimum(lower, middle), at.xp.maximum(upper, middle)
 
@@ -134,8 +161,9 @@ class SumBand(Constraint):
         limits = spread(at.xp, self._with_limits(at, bounds, at.slack), direction.shape[-1])
         band = self.band(at, direction.shape[-1])
         first = farthest_in_band(at.xp, direction, limits, band.lower, band.upper)
-        size = at.xp.where(at.xp.isfinite(first), first, 0.0)
-        return farthest_in_band(at.xp, direction, limits, *self.goal(at, size))
+        size = total(at.xp, at.xp.abs(at.xp.where(at.xp.isfinite(first), first, 0.0)))
+        goal = self.goal(at, direction.shape[-1], size)
+        return farthest_in_band(at.xp, direction, limits, *goal)
 
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return a point of the middle of the band."""
@@ -201,11 +229,6 @@ class SumBand(Constraint):
         """Return the number of limits where they are vectors."""
         return self._size
 
-    def _constant_band(self) -> tuple[Any, Any] | None:
-        if isinstance(self.total, Reference) or isinstance(self.tolerance, Reference):
-            return None
-        return np.asarray(self.total - self.tolerance), np.asarray(self.total + self.tolerance)
-
     def _with_limits(self, at: Situation, bounds: Bounds, margins: float) -> Bounds:
         if self.limits is None:
             return bounds
@@ -215,28 +238,19 @@ class SumBand(Constraint):
 
 def shift_to_band(xp: Any, action: Array, bounds: Bounds, lower: Array, upper: Array) -> Array:
     """Return the nearest x in a box with lower <= sum_i x_i <= upper, by shifting all entries together."""
-    low, high = bounds
-    clipped = clip(xp, action, low, high)
+    clipped = clip(xp, action, *bounds)
     sums = total(xp, clipped)
-    # A sum that is too small is raised as its negative is lowered.
-    is_low = sums < lower
-    ones = xp.ones_like(sums)
-    sign = xp.where(is_low, -ones, ones)
-    target = xp.where(is_low, -lower, upper)
-    start, heading = sign[..., None] * clipped, sign[..., None] * action
-    floor = xp.where(is_low[..., None], -high, low)
-    excess = sign * sums - target
-    # No entry falls by more than the whole excess, so that a missing limit can be replaced by this one.
-    end = xp.maximum(floor, start - 2.0 * xp.maximum(excess, 0.0)[..., None])
-    fall = crossing(xp, Ramps(heading, xp.ones_like(heading), start, end), target)
-    # Limits that meet the total by themselves leave nothing to shift, and no moment at which it would be met.
-    fall = xp.where(excess > 0, fall, 0.0)
-    shifted = clip(xp, action - (sign * fall)[..., None], low, high)
+    target = clip(xp, sums, lower, upper)
+    # No entry moves by more than the whole gap, so that missing limits can be replaced by these.
+    reach = 2.0 * xp.abs(without_gradient(sums - target))[..., None]
+    end, begin = xp.maximum(bounds.low, clipped - reach), xp.minimum(bounds.high, clipped + reach)
+    shift = crossing(xp, Ramps(action, xp.ones_like(action), begin, end), target)[..., None]
+    shifted = clip(xp, action - xp.where(reach > 0, shift, 0.0), end, begin)
     if shifted.dtype == xp.float64:
         return shifted
-    is_free = (fall > 0)[..., None] & (shifted > low) & (shifted < high)
-    miss = total(xp, shifted) - sign * target
-    return corrected(xp, shifted, xp.ones_like(shifted), is_free, miss, bounds)
+    is_free = (shifted > end) & (shifted < begin)
+    miss = total(xp, shifted) - target
+    return corrected(xp, shifted, xp.ones_like(shifted), is_free, miss, Bounds(end, begin))
 
 
 def farthest_in_band(xp: Any, direction: Array, bounds: Bounds, lower: Array, upper: Array) -> Array:

@@ -25,7 +25,7 @@ TINY = 1e-37
 """A positive number that stands for a rate of zero: what never moves has one as well."""
 
 BEYOND = 1.0 + 1e-6
-"""A factor that makes sure, whatever the rounding, that the last entry has stopped."""
+"""A factor, for a negative moment a divisor, that makes sure in spite of rounding that the last entry has stopped."""
 
 
 class Ramps(NamedTuple):
@@ -48,14 +48,14 @@ class Bracket(NamedTuple):
 
 
 def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
-    """Return a t >= 0 from which on the sum of the ramps is down to the target.
+    """Return the t from which on the sum of the ramps is down to the target.
 
     The sum is linear between at most 2d moments, where entries start and stop to move. The two moments around
     the crossing tell which entries are moving there, and for those the equation is linear. Where the target
-    is out of reach, nothing moves any more at the returned t.
+    is out of reach, nothing moves any more at the returned t; where the sum is never above it, t = -infinity.
     """
     if xp is np and ramps.intercept.ndim == 1 and target.ndim == 0:
-        return np.asarray(_crossing_of_one(ramps, float(target)))
+        return np.float64(_crossing_of_one(ramps, float(target)))
     # Which entries are moving does not change with small changes, so that only the equation has gradients.
     fixed = Ramps(*(without_gradient(part) for part in ramps))
     starts, stops = (fixed.intercept - fixed.begin) / fixed.rate, (fixed.intercept - fixed.end) / fixed.rate
@@ -68,8 +68,8 @@ def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
     rest = total(xp, xp.where(is_moving, intercept, xp.where(starts >= middle, begin, end)))
     slope = total(xp, xp.where(is_moving, rate, 0.0))
     has_slope = slope > 0
-    moment = xp.where(has_slope, (rest - target) / xp.where(has_slope, slope, 1.0), last[..., 0] * BEYOND)
-    return xp.maximum(moment, 0.0)
+    moment = (rest - target) / xp.where(has_slope, slope, 1.0)
+    return xp.where(has_slope, moment, xp.maximum(last * BEYOND, last / BEYOND)[..., 0])
 
 
 def _crossing_of_one(ramps: Ramps, target: float) -> float:
@@ -79,18 +79,12 @@ def _crossing_of_one(ramps: Ramps, target: float) -> float:
     entries = [(a, r, b, e, (a - b) / r, (a - e) / r) for a, r, b, e in zip(*columns, strict=True)]
     level, slope, events = 0.0, 0.0, []
     for intercept, rate, begin, end, start, stop in entries:
-        if stop <= 0.0 or begin == end:
-            level += end
-            continue
-        if start > 0.0:
-            level += begin
+        level += begin
+        if begin > end:
             events.append((start, intercept - begin, rate))
-        else:
-            level += intercept
-            slope += rate
-        events.append((stop, end - intercept, -rate))
+            events.append((stop, end - intercept, -rate))
     events.sort()
-    last, following = 0.0, math.inf
+    last, following = -math.inf, math.inf
     for moment, change, acceleration in events:
         if level - slope * moment < target:
             following = moment
@@ -105,7 +99,7 @@ def _crossing_of_one(ramps: Ramps, target: float) -> float:
             slope += rate
         else:
             level += begin if start >= middle else end
-    return max((level - target) / slope, 0.0) if slope > 0.0 else last * BEYOND
+    return (level - target) / slope if slope > 0.0 else max(last * BEYOND, last / BEYOND)
 
 
 def _bracket(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
@@ -122,23 +116,22 @@ def _bracket(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
         intercept, rate, begin, end = (part[..., None, :] for part in ramps)
         sums = total(xp, clip(xp, intercept - rate * moments[..., None], end, begin))
     is_above = sums >= target[..., None]
-    last = largest(xp, xp.where(is_above, moments, 0.0))
-    following = least(xp, xp.where(is_above | (moments <= 0.0), float("inf"), moments))
-    return Bracket(xp.maximum(last, 0.0)[..., None], following[..., None])
+    last = largest(xp, xp.where(is_above, moments, -float("inf")))
+    following = least(xp, xp.where(is_above, float("inf"), moments))
+    return Bracket(last[..., None], following[..., None])
 
 
 def _bracket_by_halving(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
     """Halve an interval until no moment lies between its ends."""
-    low = 0.0 * moments[..., :1]
-    high = xp.maximum(largest(xp, moments), 0.0)[..., None]
+    low, high = least(xp, moments)[..., None], largest(xp, moments)[..., None]
     for _ in range(100 if moments.dtype == xp.float64 else 50):
         middle = 0.5 * (low + high)
         sums = total(xp, clip(xp, ramps.intercept - ramps.rate * middle, ramps.end, ramps.begin))
         is_above = (sums >= target)[..., None]
         low, high = xp.where(is_above, middle, low), xp.where(is_above, high, middle)
-    last = largest(xp, xp.where(moments <= low, moments, 0.0))[..., None]
-    following = least(xp, xp.where(moments <= low, float("inf"), moments))[..., None]
-    return Bracket(last, following)
+    last = largest(xp, xp.where(moments <= low, moments, -float("inf")))
+    following = least(xp, xp.where(moments <= low, float("inf"), moments))
+    return Bracket(last[..., None], following[..., None])
 
 
 def soft_threshold(
@@ -155,7 +148,7 @@ def soft_threshold(
     smallest = clip(xp, 0.0 * action, *bounds)
     begin, end = weights * xp.abs(clipped), weights * xp.abs(smallest)
     ramps = Ramps(weights * size, xp.maximum(weights * weights, TINY), begin, end)
-    moment = crossing(xp, ramps, target)[..., None]
+    moment = xp.maximum(crossing(xp, ramps, target), 0.0)[..., None]
     shrunk = clip(xp, xp.copysign(xp.maximum(size - moment * weights, 0.0), action), *bounds)
     if shrunk.dtype == xp.float64:
         return shrunk
