@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import threading
@@ -81,6 +82,14 @@ def test_a_verdict_compares_with_the_published_mean_and_forgives_noise(
 ) -> None:
     assert verdict(mean, Interval(*interval), Published(10.0, 1.0, "Table 4", "Reacher")) == expected
     assert verdict(mean, Interval(*interval), None) == "alone"
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(300, "early"), (300_000, "below")])
+def test_what_trained_too_briefly_is_not_called_worse_than_the_paper(steps: int, expected: str) -> None:
+    result = dataclasses.replace(make_result(), steps=steps)
+    result.final["return"] = [-100.0, -101.0, -102.0, -103.0, -104.0]
+    shown = page_data([result], {}, "t", {})["results"][0]
+    assert shown["final"]["return"]["verdict"] == expected
 
 
 def test_methods_are_compared_with_their_own_published_numbers() -> None:
@@ -238,6 +247,10 @@ def test_a_browser_shows_the_page_without_complaint_and_without_asking_anybody(
     before = visit.page.locator("#curve-grid path").count()
     visit.page.click("#method-legend button[data-method=dpre-default]")
     assert visit.page.locator("#curve-grid path").count() == before - 2
+    visit.page.hover("#trade-legend button[data-method=dpre-default]")
+    assert visit.page.locator("#trade-grid.dimmed .lit").count() == 0  # it is hidden
+    visit.page.hover("#trade-legend button[data-method=aram-default]")
+    assert visit.page.locator("#trade-grid.dimmed .lit").count() > 0
     visit.page.click("#curve-grid .panel")
     assert visit.page.locator("#curve-grid .panel.large").count() == 1
     theme = visit.page.evaluate("document.documentElement.dataset.theme")
@@ -251,12 +264,31 @@ def test_a_browser_switches_between_suites_of_a_page_with_320_results(browser: A
     path = tmp_path / "page.html"
     path.write_text(render_page(page_data(many_results(), {}, "t", {})))
     visit = Visit(browser, path.as_uri())
-    assert visit.page.locator("#summary-table tbody tr").count() == 8
+    assert visit.page.locator("#summary-table thead th").count() == 1 + 8
+    assert visit.page.locator("#summary-table tbody tr").count() == 10 + 1  # methods, and the paper's line
     visit.page.select_option("#suite", "reviewers")
     assert visit.page.locator("td[data-result='ant-aram-reviewers']").count() == 1
     visit.page.fill("#origin-filter", "nsfnet-srad")
     assert visit.page.locator("#origin-table tbody tr").count() == 1
     assert visit.complaints == [] and visit.foreign() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_no_part_of_the_page_is_wider_than_the_window_or_absurdly_tall(
+    browser: Any, tmp_path: Path, width: int
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(render_page(page_data(many_results()[:20], {}, "t", {})))
+    visit = Visit(browser, path.as_uri())
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    visit.page.wait_for_timeout(300)  # figures are drawn again for the new width
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert visit.page.evaluate("document.querySelector('#notes').scrollHeight") < 3_000
+    letters = visit.page.evaluate(
+        "[...document.querySelectorAll('.panel svg')].map((svg) => svg.clientWidth / svg.viewBox.baseVal.width)"
+    )
+    assert len(letters) > 0 and all(0.85 < scale < 1.25 for scale in letters)
 
 
 @pytest.mark.slow

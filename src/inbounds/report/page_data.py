@@ -15,7 +15,7 @@ from inbounds.benchmark.results import Result, require_same_origin
 from inbounds.benchmark.statistics import curve_band
 from inbounds.benchmark.suite import STEPS, SUITES
 from inbounds.report.style import ORDER, TASK_NAMES, place_of, task_name
-from inbounds.report.verdict import WORDS, labels, solver_calls, summarise
+from inbounds.report.verdict import EARLY, WORDS, WORSE, labels, solver_calls, summarise
 
 MANY = 120
 """With more results than this, curves keep fewer points, so that the page stays small and quick."""
@@ -40,6 +40,9 @@ def page_data(
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
         "version": inbounds.__version__,
         "suites": list(dict.fromkeys(result.suite for result in ordered)),
+        "questions": {
+            name: SUITES[name].question for name in {result.suite for result in ordered} if name in SUITES
+        },
         "tasks": [task_data(task, references.get(task, {})) for task in tasks],
         "methods": [
             {"id": method, "label": names[method], "place": index} for index, method in enumerate(methods)
@@ -105,7 +108,7 @@ def result_data(result: Result, points: int, names: Mapping[str, str]) -> dict[s
         "expected": result.expected_seeds,
         "steps": result.steps,
         "complete": result.is_complete,
-        "short": result.steps < STEPS.get(result.task, 0),
+        "short": is_short(result),
         "source": result.final["source"],
         "episodes": result.final["episodes"],
         "preference": result.final["preference"],
@@ -124,16 +127,22 @@ def result_data(result: Result, points: int, names: Mapping[str, str]) -> dict[s
     }
 
 
+def is_short(result: Result) -> bool:
+    """Tell whether a result was trained for fewer steps than its task gets where it is compared with the paper."""
+    return result.steps < STEPS.get(result.task, 0)
+
+
 def summary_data(result: Result, name: str) -> dict[str, Any]:
-    """Return one quantity, rounded for reading."""
+    """Return one quantity, rounded for reading; what is below the paper after too few steps is no defeat yet."""
     found = summarise(result, name)
+    verdict = EARLY if found.verdict == WORSE and is_short(result) else found.verdict
     return {
         "mean": rounded(found.mean),
         "deviation": rounded(found.deviation),
         "iqm": [rounded(value) for value in found.interquartile],
         "values": [rounded(value) for value in found.values],
         "published": None if found.published is None else list(found.published),
-        "verdict": found.verdict,
+        "verdict": verdict,
     }
 
 

@@ -14,11 +14,12 @@ PUBLISHED: Mapping[str, Mapping[tuple[str, str], Published]] = {
     "return": RETURN,
     "valid_action_rate": VALID_ACTION_RATE,
 }
-BETTER, LEVEL, WORSE, ALONE = "above", "level", "below", "alone"
+BETTER, LEVEL, WORSE, EARLY, ALONE = "above", "level", "below", "early", "alone"
 WORDS = {
     BETTER: "at or above the paper's mean",
     LEVEL: "below the paper's mean, but our 95 % interval or the paper's deviation reaches it",
     WORSE: "below the paper",
+    EARLY: "below the paper, after fewer steps than its suite plans: too early to compare",
     ALONE: "the paper has no number",
 }
 

@@ -1,7 +1,7 @@
 // The page: what is chosen, and the sections drawn from the data.
 let data = JSON.parse(document.getElementById("data").textContent);
-const chosen = { suite: null, metric: "return", curve: "return", axis: "step", hidden: new Set(), large: null, cost: null };
-const MARKS = { above: "▲", level: "≈", below: "▼", alone: "" };
+const chosen = { suite: null, metric: "return", curve: "return", axis: "step", hidden: new Set(), large: null, cost: null, episode: null };
+const MARKS = { above: "▲", level: "≈", below: "▼", early: "▽", alone: "" };
 const METRICS = { return: "Return", valid_action_rate: "Valid action rate", calls: "Solver calls" };
 const CURVES = { return: "Return", valid: "Valid action rate", calls: "Projections", acceptance: "Acceptance" };
 const AXES = { step: "Steps", seconds: "Time" };
@@ -9,6 +9,7 @@ const AXES = { step: "Steps", seconds: "Time" };
 const find = (id) => document.getElementById(id);
 const colourOf = (method) => `var(--c${data.methods.find((m) => m.id === method).place % 8})`;
 const dashOf = (method) => DASHES[Math.floor(data.methods.find((m) => m.id === method).place / 8) % 4];
+const shapeOf = (method) => Math.floor(data.methods.find((m) => m.id === method).place / 8) % 4;
 const shown = () => data.results.filter((r) => r.suite === chosen.suite);
 const tasksShown = () => data.tasks.filter((t) => shown().some((r) => r.task === t.id));
 const methodsShown = () => data.methods.filter((m) => shown().some((r) => r.method === m.id));
@@ -16,7 +17,23 @@ const visible = (r) => !chosen.hidden.has(r.method);
 const written = (value, digits) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
 const digitsFor = (deviation) => deviation > 0 ? Math.min(4, Math.max(0, 1 - Math.floor(Math.log10(deviation)))) : 3;
 const plusMinus = (mean, deviation, count) => count > 1 ? `${written(mean, digitsFor(deviation))} ± ${written(deviation, digitsFor(deviation))}` : compact(mean);
-const interval = (iqm) => { const digits = digitsFor((iqm[2] - iqm[1]) / 4); return `${written(iqm[0], digits)} [${written(iqm[1], digits)}, ${written(iqm[2], digits)}]`; };
+const counted = (count, word) => `${compact(count)} ${word}${count === 1 ? "" : "s"}`;
+const interval = (iqm) => { const digits = Math.min(3, digitsFor((iqm[2] - iqm[1]) / 4)); return `${written(iqm[0], digits)} [${written(iqm[1], digits)}, ${written(iqm[2], digits)}]`; };
+
+// Charts are as wide as their place, so that letters keep their size on a narrow screen.
+function widthIn(grid) {
+  const probe = element("div", { class: "panel" }, grid), style = getComputedStyle(probe);
+  const width = probe.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  probe.remove();
+  return Math.max(220, Math.round(width));
+}
+
+function highlight(method) {
+  for (const place of ["curve-grid", "trade-grid", "cost-grid"]) {
+    find(place).classList.toggle("dimmed", method !== null);
+    find(place).querySelectorAll("[data-of]").forEach((mark) => mark.classList.toggle("lit", mark.dataset.of === method));
+  }
+}
 
 function segments(id, options, current, pick, disabled) {
   const place = find(id);
@@ -31,9 +48,9 @@ function drawHeader() {
   find("version").textContent = data.version;
   find("lead").textContent = data.tasks.map((task) => task.name).join(", ") + ". Every number below can be traced to its run, its seed and its command.";
   const tiles = [
-    [String(t.results), t.results === 1 ? "result" : "results", ""],
-    [`${t.complete} of ${t.results}`, "complete: all seeds, fresh final episodes", t.complete === t.results ? "good" : ""],
-    [compact(t.environment_steps), `environment steps in ${t.runs} seeds`, ""],
+    [`${data.tasks.length} × ${data.methods.length}`, `${data.tasks.length === 1 ? "task" : "tasks"} × ${data.methods.length === 1 ? "method" : "methods"}`, ""],
+    [`${t.complete} of ${t.results}`, `${t.results === 1 ? "result" : "results"} complete: all seeds, fresh episodes`, t.complete === t.results ? "good" : ""],
+    [compact(t.environment_steps), `environment steps in ${counted(t.runs, "seed")}`, ""],
     [compact(t.worst_violation), "worst violation, float64, no tolerance", t.worst_violation <= 0 ? "good" : "bad"],
   ];
   const place = find("tiles");
@@ -51,6 +68,8 @@ function drawSuites() {
   select.replaceChildren();
   for (const suite of data.suites) element("option", { value: suite, selected: suite === chosen.suite ? "" : null }, select, suite || "single runs");
   find("suite-choice").hidden = data.suites.length < 2;
+  const question = data.questions[chosen.suite];
+  find("suite-words").textContent = question ? `Suite ${chosen.suite}. ${question}` : "";
   select.onchange = () => { chosen.suite = select.value; chosen.large = null; drawAll(); };
 }
 
@@ -61,59 +80,70 @@ function drawSummary() {
   const references = chosen.metric === "return" ? [...new Set(tasks.flatMap((t) => Object.keys(t.references)))] : [];
   table.replaceChildren();
   const head = element("tr", {}, element("thead", {}, table));
-  element("th", {}, head, "task");
-  if (hasPaper) element("th", {}, head, chosen.metric === "return" ? "paper: ARAM" : "paper: ARAM (best)");
-  for (const name of references) element("th", {}, head, name);
-  for (const method of methods) element("th", {}, head, method.label);
+  element("th", {}, head, "method");
+  for (const task of tasks) element("th", {}, head, task.name);
   const body = element("tbody", {}, table);
-  for (const task of tasks) {
+  const quoted = (name, words) => {
+    const line = element("tr", { class: "quoted" }, body);
+    element("td", {}, line, name);
+    for (const task of tasks) {
+      const [value, origin] = words(task);
+      element("small", {}, element("td", {}, line, value), origin);
+    }
+  };
+  if (hasPaper) quoted("paper: ARAM", (task) => {
+    const published = (task.published[chosen.metric] || {}).aram;
+    if (!published) return ["–", "no number"];
+    return [plusMinus(published[0], published[1], 5), chosen.metric === "return" || task.best_rate === null ? published[2] : `best of all methods: ${compact(task.best_rate)}`];
+  });
+  for (const name of references) quoted(name, (task) => {
+    const found = task.references[name];
+    return found ? [plusMinus(found.mean, found.deviation, 2), `${found.episodes} episodes`] : ["–", ""];
+  });
+  for (const method of methods) {
     const line = element("tr", {}, body);
-    element("td", {}, line, task.name);
-    if (hasPaper) {
-      const published = (task.published[chosen.metric] || {}).aram;
-      const cell = element("td", { class: "quoted" }, line, published ? plusMinus(published[0], published[1], 5) : "–");
-      if (published) element("small", {}, cell, chosen.metric === "return" ? published[2] : `best of all: ${compact(task.best_rate)}`);
-    }
-    for (const name of references) {
-      const found = task.references[name];
-      const cell = element("td", { class: "quoted" }, line, found ? plusMinus(found.mean, found.deviation, 2) : "–");
-      if (found) element("small", {}, cell, `${found.episodes} episodes`);
-    }
-    for (const method of methods) summaryCell(line, task, shown().find((r) => r.task === task.id && r.method === method.id));
+    element("td", {}, line, method.label);
+    for (const task of tasks) summaryCell(line, task, shown().find((r) => r.task === task.id && r.method === method.id));
   }
   find("summary-hint").textContent = chosen.metric === "calls"
     ? "Solver calls of training per seed: projected actions and what updates solved."
     : "Mean ± standard deviation over seeds; below, interquartile mean with its 95 % bootstrap interval. Colours compare with the paper's number for the same method. Click a cell for its seeds and origin.";
-  const legend = find("summary-legend");
+  if (hasPaper && sameShort()) find("summary-hint").textContent += ` All results are after ${written(shown()[0].steps, 0)} steps only.`;
+  const legend = find("summary-legend"), kinds = hasPaper ? new Set(shown().map((r) => r.final[chosen.metric].verdict)) : new Set();
   legend.replaceChildren();
-  if (hasPaper) for (const kind of ["above", "level", "below"]) {
+  for (const kind of ["above", "level", "below", "early"].filter((one) => kinds.has(one))) {
     const swatch = element("span", { class: "swatch" }, legend);
     element("i", {}, swatch).style.background = `var(--${kind})`;
     swatch.append(`${MARKS[kind]} ${data.verdicts[kind]}`);
   }
 }
 
+// What is true of every cell is said once, above the table.
+const sameShort = () => shown().every((r) => r.complete && r.short && r.steps === shown()[0].steps);
+
 function summaryCell(line, task, result) {
   if (!result) { element("td", { class: "none" }, line, "not run yet"); return; }
   const open = () => drawDetail(result);
+  const press = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); } };
   const seeds = `${result.seeds.length}${result.seeds.length < result.expected ? ` of ${result.expected}` : ""} seed${result.seeds.length === 1 ? "" : "s"}`;
   if (chosen.metric === "calls") {
-    const cell = element("td", { "data-verdict": "alone", "data-result": result.name, on: { click: open } }, line, result.calls ? compact(result.calls.mean) : "unknown");
+    const cell = element("td", { "data-verdict": "alone", "data-result": result.name, tabindex: 0, on: { click: open, keydown: press } }, line, result.calls ? compact(result.calls.mean) : "unknown");
     element("small", {}, cell, seeds);
     return;
   }
   const found = result.final[chosen.metric];
-  const cell = element("td", { "data-verdict": found.verdict, "data-result": result.name, "data-mean": found.mean, on: { click: open } }, line, plusMinus(found.mean, found.deviation, found.values.length));
+  const cell = element("td", { "data-verdict": found.verdict, "data-result": result.name, "data-mean": found.mean, tabindex: 0, on: { click: open, keydown: press } }, line, plusMinus(found.mean, found.deviation, found.values.length));
   element("span", { class: "mark" }, cell, MARKS[found.verdict]);
   element("small", {}, cell, found.values.length > 1 ? interval(found.iqm) : seeds);
-  if (result.complete && result.short) element("small", {}, cell, `after ${compact(result.steps)} steps only`);
-  if (!result.complete) element("small", {}, cell, `${seeds}, ${compact(result.steps)} steps, not complete`);
+  if (result.complete && result.short && !sameShort()) element("small", {}, cell, `after ${written(result.steps, 0)} steps only`);
+  if (!result.complete) element("small", {}, cell, `${seeds}, ${written(result.steps, 0)} steps, not complete`);
 }
 
 function drawDetail(result) {
   const place = find("detail");
   place.hidden = false;
   place.replaceChildren();
+  element("button", { type: "button", class: "quiet close", title: "Close", "aria-label": "Close", on: { click: () => { place.hidden = true; } } }, place, "✕");
   element("h3", {}, place, `${result.label} on ${data.tasks.find((t) => t.id === result.task).name}`);
   const list = element("dl", {}, place);
   const add = (name, value, isCode) => {
@@ -121,33 +151,42 @@ function drawDetail(result) {
     const cell = element("dd", {}, list);
     if (isCode) element("code", {}, cell, value); else cell.textContent = value;
   };
-  add("numbers from", `${result.source}, ${result.episodes} episodes per seed, preference ${result.preference.join(" ")}`);
-  add("return by seed", result.seeds.map((seed, i) => `${seed}: ${compact(result.final.return.values[i])}`).join("   "));
-  add("valid rate by seed", result.seeds.map((seed, i) => `${seed}: ${compact(result.final.valid_action_rate.values[i])}`).join("   "));
-  add("raw deterministic action feasible", compact(result.deterministic));
-  if (result.calls) add("solver calls by seed", result.calls.values.map(compact).join("   "));
+  add("numbers from", `${result.source}, ${result.episodes} episodes per seed, preference (${result.preference.join(", ")})`);
+  add("return by seed", bySeed(result, result.final.return.values));
+  add("valid rate by seed", bySeed(result, result.final.valid_action_rate.values));
+  add("deterministic action feasible", `${compact(result.deterministic)} of the visited states, before projection`);
+  if (result.calls) add("solver calls by seed", bySeed(result, result.calls.values));
   add("worst violation", compact(result.worst));
   for (const origin of result.provenance) add(`seeds ${origin.seeds.join(", ")}`, originWords(origin));
   add("command", result.command, true);
   place.scrollIntoView({ block: "nearest" });
 }
 
+const bySeed = (result, values) => result.seeds.map((seed, i) => `seed ${seed}: ${compact(values[i])}`).join(" · ");
+const deviceWords = (origin) => { const [platform, kind] = String(origin.device || "unknown").split(": "); return platform === kind || !kind ? platform.toUpperCase() : kind; };
+const timeWords = (started) => (started || "").slice(0, 16).replace("T", " ");
+
 function originWords(origin) {
   const packages = origin.packages || {};
-  return `inbounds ${origin.inbounds}, commit ${(origin.commit || "unknown").slice(0, 10)}${origin.is_dirty ? " with changes" : ""}, ${origin.device}, ${origin.processor}, Python ${origin.python}, jax ${packages.jax}, MuJoCo ${packages.mujoco}, ${origin.environments} environments per seed, ${compact(origin.median_steps_per_second)} steps/s, ${origin.started}`;
+  return `inbounds ${origin.inbounds}, commit ${(origin.commit || "unknown").slice(0, 10)}${origin.is_dirty ? " with changes" : ""}, ${deviceWords(origin)}, ${origin.processor}, Python ${origin.python}, jax ${packages.jax}, MuJoCo ${packages.mujoco}, ${counted(origin.environments, "environment")} per seed, ${compact(origin.median_steps_per_second)} steps/s, started ${timeWords(origin.started)} UTC`;
 }
 
 function drawLegend() {
-  const place = find("method-legend");
-  place.replaceChildren();
-  for (const method of methodsShown()) {
-    const button = element("button", { type: "button", "data-method": method.id, "aria-pressed": String(!chosen.hidden.has(method.id)), on: { click: () => {
-      if (chosen.hidden.has(method.id)) chosen.hidden.delete(method.id); else chosen.hidden.add(method.id);
-      drawLegend(); drawCurves(); drawTrade(); drawCosts(); drawEpisodes();
-    } } }, place);
-    const svg = node("svg", { width: 26, height: 10 }, button);
-    node("line", { x1: 0, x2: 26, y1: 5, y2: 5, stroke: colourOf(method.id), "stroke-width": 2.5, "stroke-dasharray": dashOf(method.id) || null }, svg);
-    button.append(method.label);
+  const redraw = () => { drawLegend(); drawCurves(); drawTrade(); drawCosts(); drawEpisodes(); };
+  for (const id of ["method-legend", "trade-legend"]) {
+    const place = find(id), methods = methodsShown();
+    place.replaceChildren();
+    for (const method of methods) {
+      const toggle = () => { if (!chosen.hidden.delete(method.id)) chosen.hidden.add(method.id); highlight(null); redraw(); };
+      const button = element("button", { type: "button", "data-method": method.id, "aria-pressed": String(!chosen.hidden.has(method.id)), on: { click: toggle, mouseenter: () => highlight(method.id), mouseleave: () => highlight(null) } }, place);
+      const svg = node("svg", { width: 26, height: 12 }, button);
+      if (id === "trade-legend") node("path", { d: SHAPES[shapeOf(method.id)](13, 6), fill: colourOf(method.id) }, svg);
+      else node("line", { x1: 0, x2: 26, y1: 6, y2: 6, stroke: colourOf(method.id), "stroke-width": 2.5, "stroke-dasharray": dashOf(method.id) || null }, svg);
+      button.append(method.label);
+    }
+    if (methods.length < 3) continue;
+    const isAll = !methods.some((method) => chosen.hidden.has(method.id));
+    element("button", { type: "button", class: "all", on: { click: () => { for (const m of methods) if (isAll) chosen.hidden.add(m.id); else chosen.hidden.delete(m.id); redraw(); } } }, place, isAll ? "hide all" : "show all");
   }
 }
 
@@ -157,7 +196,7 @@ function curveOf(result) {
   const x = chosen.axis === "seconds" ? result.curves.seconds : found.step;
   if (!x || chosen.axis === "seconds" && chosen.curve === "acceptance") return null;
   const [mid, low, high] = found.band;
-  return { label: result.label, colour: colourOf(result.method), dash: dashOf(result.method), x, mid, low, high };
+  return { of: result.method, label: result.label, colour: colourOf(result.method), dash: dashOf(result.method), x, mid, low, high };
 }
 
 function drawCurves() {
@@ -168,6 +207,7 @@ function drawCurves() {
   const grid = find("curve-grid"), few = tasksShown().length <= 2;
   grid.replaceChildren();
   grid.className = find("trade-grid").className = few ? "grid two" : "grid";
+  const width = widthIn(grid);
   for (const task of tasksShown()) {
     const results = shown().filter((r) => r.task === task.id && visible(r));
     const isLarge = chosen.large === task.id;
@@ -175,9 +215,9 @@ function drawCurves() {
     const title = element("h3", {}, panel, task.name);
     element("span", {}, title, CURVES[chosen.curve].toLowerCase());
     const published = chosen.curve === "return" ? task.published.return.aram : chosen.curve === "valid" ? task.published.valid_action_rate.aram : null;
-    const lines = published && !chosen.hidden.has("paper") ? [{ y: published[0], label: "paper" }] : [];
+    const lines = published && !chosen.hidden.has("paper") ? [{ y: published[0], label: "paper: ARAM" }] : [];
     lineChart(panel, results.map(curveOf).filter(Boolean), {
-      width: isLarge ? 1160 : few ? 480 : 320, height: isLarge ? 420 : few ? 230 : 190, title: `${task.name}, ${CURVES[chosen.curve]}`, lines,
+      width: isLarge ? Math.max(width, grid.clientWidth - 22) : width, height: isLarge ? 420 : few ? 270 : 200, title: `${task.name}, ${CURVES[chosen.curve]}`, lines,
       xlabel: chosen.axis === "step" ? "environment steps" : "seconds of training", ylog: chosen.curve === "calls",
       ys01: chosen.curve === "valid" || chosen.curve === "acceptance" ? [0, 1.02] : null,
     });
@@ -187,16 +227,17 @@ function drawCurves() {
 function drawTrade() {
   const grid = find("trade-grid");
   grid.replaceChildren();
+  const width = widthIn(grid);
   for (const task of tasksShown()) {
     const groups = shown().filter((r) => r.task === task.id && visible(r)).map((r) => ({
-      label: r.label, colour: colourOf(r.method),
+      of: r.method, label: r.label, colour: colourOf(r.method), shape: shapeOf(r.method),
       points: r.seeds.map((seed, i) => [r.final.valid_action_rate.values[i], r.final.return.values[i], seed]),
       line: r.front ? r.front.points.map((p) => [p[3], p[1], `${p[0]} ${Number((1 - p[0]).toFixed(4))}`, p[0] === r.front.suggested[0]]) : null,
     }));
     if (!groups.length) continue;
     const panel = element("div", { class: "panel", "data-task": task.id }, grid);
-    element("h3", {}, panel, task.name);
-    scatterChart(panel, groups, { width: tasksShown().length <= 2 ? 480 : 320, height: tasksShown().length <= 2 ? 230 : 200, title: `${task.name}, return and validity`, xlabel: "valid action rate" });
+    element("span", {}, element("h3", {}, panel, task.name), "return");
+    scatterChart(panel, groups, { width, height: tasksShown().length <= 2 ? 270 : 200, title: `${task.name}, return and validity`, xlabel: "valid action rate" });
   }
 }
 
@@ -208,40 +249,50 @@ function drawCosts() {
   if (!tasks.some((t) => t.id === chosen.cost)) chosen.cost = tasks[0].id;
   segments("cost-task", Object.fromEntries(tasks.map((t) => [t.id, t.name])), chosen.cost, (key) => { chosen.cost = key; drawCosts(); });
   const task = tasks.find((t) => t.id === chosen.cost), results = shown().filter((r) => r.task === task.id && visible(r));
+  const width = widthIn(grid);
+  if (!results.length) { element("p", { class: "hint empty" }, grid, "All methods of this task are hidden."); return; }
   const panel = (words) => { const made = element("div", { class: "panel" }, grid); element("span", {}, element("h3", {}, made, task.name), words); return made; };
-  const calls = results.filter((r) => r.calls).map((r) => ({ label: r.label, value: r.calls.mean, colour: colourOf(r.method), rows: r.calls.values.map((v, i) => [`seed ${r.seeds[i]}`, compact(v)]) }));
-  const times = results.filter((r) => r.inference).map((r) => ({ label: r.label, value: r.inference.median, colour: colourOf(r.method), rows: [["median", `${compact(r.inference.median)} µs`], ["mean", `${compact(r.inference.mean)} µs`], ["99th percentile", `${compact(r.inference.slowest_percent)} µs`], ["with the environment's step", `${compact(r.inference.with_step)} µs`], [r.inference.path, ""]] }));
-  if (calls.length) barChart(panel("solver calls of training, per seed"), calls, { width: 460, xlog: true, title: `${task.name}, solver calls`, xlabel: "calls, logarithmic" });
-  if (times.length) barChart(panel("one action, one at a time"), times, { width: 460, title: `${task.name}, inference time`, xlabel: "microseconds, median" });
+  const calls = results.filter((r) => r.calls).map((r) => ({ of: r.method, label: r.label, value: r.calls.mean, words: compact(r.calls.mean), colour: colourOf(r.method), rows: r.calls.values.map((v, i) => [`seed ${r.seeds[i]}`, compact(v)]) }));
+  const times = results.filter((r) => r.inference).map((r) => ({ of: r.method, label: r.label, value: r.inference.median, words: brief(r.inference.median), colour: colourOf(r.method), rows: [["median", `${brief(r.inference.median)} µs`], ["mean", `${brief(r.inference.mean)} µs`], ["99th percentile", `${brief(r.inference.slowest_percent)} µs`], ["with the environment's step", `${brief(r.inference.with_step)} µs`], [r.inference.path, ""]] }));
+  if (calls.length) barChart(panel("solver calls of training, per seed"), calls, { width, xlog: true, title: `${task.name}, solver calls`, xlabel: "calls, logarithmic" });
+  if (times.length) barChart(panel("time to choose one action"), times, { width, title: `${task.name}, inference time`, xlabel: "microseconds, median" });
 }
 
 function drawEpisodes() {
-  const grid = find("episode-grid");
+  const grid = find("episode-grid"), kept = shown().filter((r) => r.episode || r.film), tasks = tasksShown().filter((t) => kept.some((r) => r.task === t.id));
   grid.replaceChildren();
-  for (const result of shown().filter((r) => visible(r) && (r.episode || r.film))) {
+  find("episodes").hidden = !tasks.length;
+  if (!tasks.length) return;
+  if (!tasks.some((t) => t.id === chosen.episode)) chosen.episode = tasks[0].id;
+  segments("episode-task", Object.fromEntries(tasks.map((t) => [t.id, t.name])), chosen.episode, (key) => { chosen.episode = key; drawEpisodes(); });
+  const width = widthIn(grid), results = kept.filter((r) => r.task === chosen.episode && visible(r));
+  if (!results.length) element("p", { class: "hint empty" }, grid, "All methods of this task are hidden.");
+  for (const result of results) {
     const panel = element("div", { class: "panel" }, grid);
-    const title = element("h3", {}, panel, data.tasks.find((t) => t.id === result.task).name);
-    element("span", {}, title, result.label + (result.episode ? `, return ${compact(result.episode.total)}` : ""));
+    const title = element("h3", {}, panel, result.label);
+    element("span", {}, title, result.episode ? `return ${brief(result.episode.total)}` : "");
     if (result.film) element(result.film.startsWith("data:video") ? "video" : "img", { src: result.film, controls: "", loop: "", muted: "", playsinline: "", alt: "the policy at work" }, panel);
-    if (result.episode) lineChart(panel, [{ label: "share of the bound", colour: colourOf(result.method), x: result.episode.step, mid: result.episode.share }], { width: 320, height: 150, title: "use of the constraint", xlabel: "step of the episode", ys01: [0, 1.08], lines: [{ y: 1, label: "boundary" }] });
+    if (result.episode) lineChart(panel, [{ label: "share of the bound", colour: colourOf(result.method), x: result.episode.step, mid: result.episode.share }], { width, height: 150, title: `${result.label}, use of the constraint`, xlabel: "step of the episode", ys01: [0, 1.12], lines: [{ y: 1, label: "boundary" }] });
   }
-  find("episodes").hidden = !grid.children.length;
 }
 
 function drawOrigin() {
   const table = find("origin-table"), words = find("origin-filter").value.toLowerCase();
   table.replaceChildren();
   const head = element("tr", {}, element("thead", {}, table));
-  for (const name of ["result", "seeds", "steps", "device", "commit", "MuJoCo", "jax", "started", "command"]) element("th", {}, head, name);
+  for (const name of ["result", "seeds", "steps", "device", "commit", "MuJoCo", "jax", "started (UTC)", "command"]) element("th", {}, head, name);
   const body = element("tbody", {}, table);
+  let lines = 0;
   for (const result of shown()) for (const origin of result.provenance) {
     const packages = origin.packages || {};
-    const cells = [result.name, origin.seeds.join(" "), compact(result.steps), origin.device, (origin.commit || "unknown").slice(0, 10) + (origin.is_dirty ? "+" : ""), packages.mujoco || "–", packages.jax || "–", (origin.started || "").slice(0, 16)];
+    const cells = [result.name, origin.seeds.join(" "), written(result.steps, 0), deviceWords(origin), (origin.commit || "unknown").slice(0, 10) + (origin.is_dirty ? "+" : ""), packages.mujoco || "–", packages.jax || "–", timeWords(origin.started)];
     if (words && !(cells.join(" ") + result.command).toLowerCase().includes(words)) continue;
+    lines += 1;
     const line = element("tr", {}, body);
     cells.forEach((cell) => element("td", {}, line, cell));
-    element("code", {}, element("td", { class: "wrap" }, line), result.command);
+    element("code", {}, element("td", { class: "command" }, line), result.command);
   }
+  if (!lines) element("td", { colspan: 9 }, element("tr", {}, body), `No result of this suite matches “${words}”.`);
 }
 
 function drawNotes() {
@@ -264,6 +315,13 @@ applyTheme(prefersDark.matches ? "dark" : "light");
 prefersDark.addEventListener("change", (event) => applyTheme(event.matches ? "dark" : "light"));
 find("theme").addEventListener("click", () => applyTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 find("origin-filter").addEventListener("input", drawOrigin);
+let resized = null, wide = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth === wide) return;  // a phone's address bar comes and goes; only the width matters
+  wide = innerWidth;
+  clearTimeout(resized);
+  resized = setTimeout(() => { drawCurves(); drawTrade(); drawCosts(); drawEpisodes(); }, 150);
+});
 drawAll();
 
 if (document.body.dataset.live === "yes") {
