@@ -100,7 +100,9 @@ def test_seeds_of_different_length_are_not_merged() -> None:
 def test_results_of_two_mujoco_versions_are_not_put_into_one_table(tmp_path: Path) -> None:
     one = collect_run(write_run(tmp_path / "one"))
     two = collect_run(write_run(tmp_path / "two", mujoco="4.0.0"))
-    with pytest.raises(InvalidInputError, match=r"MuJoCo 3\.17\.0 and 4\.0\.0"):
+    with pytest.raises(
+        InvalidInputError, match=r"MuJoCo 3\.17\.0 and 4\.0\.0 \(one with 3\.17\.0, two with 4\.0\.0\)"
+    ):
         require_same_origin([one, two])
 
 
@@ -118,6 +120,34 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         handle.write('{"step": 400, "se')
     with pytest.raises(InvalidInputError, match="line 7"):
         collect_run(folder)
+
+
+@pytest.mark.parametrize("name", ["final.json", "cell.json"])
+@pytest.mark.parametrize("text", ['{"final": {"seeds": [0', "[]", ""])
+def test_a_damaged_file_of_a_cell_is_named_with_its_remedy(name: str, text: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", cell=CELL)
+    (folder / name).write_text(text)
+    with pytest.raises(InvalidInputError, match=rf"{name} is damaged .*run the suite again"):
+        collect_run(folder)
+
+
+def test_final_numbers_that_lack_a_seed_are_not_averaged(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    final = json.loads((folder / "final.json").read_text())
+    final["final"]["return"].pop()
+    (folder / "final.json").write_text(json.dumps(final))
+    with pytest.raises(InvalidInputError, match=r"2 seeds \[0, 1\], but has numbers of 1 for 'final return'"):
+        collect_run(folder)
+
+
+@pytest.mark.parametrize("part", ["curve", "final"])
+def test_a_result_file_that_lacks_a_seed_is_refused(part: str, tmp_path: Path) -> None:
+    path = save_result(make_result(), tmp_path)
+    data = json.loads(path.read_text())
+    data[part]["return"].pop()
+    path.write_text(json.dumps(data))
+    with pytest.raises(InvalidInputError, match="a seed is missing"):
+        load_result(path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}'])

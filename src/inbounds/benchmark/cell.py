@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inbounds.errors import ConfigurationError
+from inbounds.errors import ConfigurationError, InvalidInputError
 
 Values = tuple[tuple[str, Any], ...]
 """Settings by name, as pairs, so that a cell can be compared and hashed."""
@@ -77,6 +78,24 @@ class Cell:
                 f"this is no cell of a suite: {sorted(set(data) ^ known)}. Plan the suite again."
             )
         return cls(**{**data, "settings": pairs(data["settings"]), "training": pairs(data["training"])})
+
+
+def read_written(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a file that a cell's folder holds; one that is damaged is named, with what to do about it."""
+    try:
+        read = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{path} is damaged ({error}). {remedy}") from error
+    if not isinstance(read, dict):
+        raise InvalidInputError(f"{path} is damaged (it holds no fields). {remedy}")
+    return read
+
+
+def read_cell(path: Path) -> Cell:
+    """Read the file that says what a folder is for."""
+    return Cell.from_json(
+        read_written(path, "Remove it and run the suite again, which writes it anew and goes on.")
+    )
 
 
 def pairs(values: Mapping[str, Any]) -> Values:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from inbounds.benchmark.cell import read_cell
 from inbounds.benchmark.results import Result, collect_run, load_result, merged
 from inbounds.benchmark.trained import run_folders
 from inbounds.benchmark.worker import CELL, FINAL
@@ -80,7 +81,7 @@ def finished_cells(roots: Sequence[Path], suite: str) -> list[Result]:
     for root in roots:
         for cell in sorted((root / suite).glob(f"*/{CELL}")):
             if (cell.parent / FINAL).exists():
-                expected = json.loads(cell.read_text())["seeds"]
+                expected = read_cell(cell).seeds
                 found.append(dataclasses.replace(collect_run(cell.parent, suite), expected_seeds=expected))
     return merged(found)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from inbounds.benchmark.cell import Cell
+from inbounds.benchmark.cell import Cell, read_cell, read_written
 from inbounds.benchmark.results import Result
 from inbounds.benchmark.worker import CELL as CELL_FILE
 from inbounds.benchmark.worker import FAILURE, FINAL, differences
@@ -45,7 +44,7 @@ def plan(cells: Sequence[Cell], root: Path, speeds: Speeds) -> list[Planned]:
 def planned(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
     """Look at one cell's folder; one that holds another experiment is refused before anything runs."""
     if (folder / CELL_FILE).exists():
-        found = Cell.from_json(json.loads((folder / CELL_FILE).read_text()))
+        found = read_cell(folder / CELL_FILE)
         if found != cell:
             raise ConfigurationError(
                 f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
@@ -54,7 +53,8 @@ def planned(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
     if (folder / FINAL).exists():
         return Planned(cell, folder, State.FINISHED, 0, 0.0, "")
     if (folder / FAILURE).exists():
-        error = json.loads((folder / FAILURE).read_text())["error"].splitlines()[0]
+        failure = read_written(folder / FAILURE, "Remove it, and the cell is tried again.")
+        error = str(failure["error"]).splitlines()[0]
         return Planned(cell, folder, State.FAILED, cell.steps, None, error)
     checkpoints = sorted((folder / "checkpoints").glob("step-*"))
     done = int(checkpoints[-1].name.removeprefix("step-")) if checkpoints else 0

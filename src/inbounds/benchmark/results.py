@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inbounds.benchmark.cell import Cell
+from inbounds.benchmark.cell import read_cell, read_written
 from inbounds.benchmark.evaluation import rounded
 from inbounds.benchmark.solver_calls import SUFFIX
 from inbounds.benchmark.worker import CELL, FINAL
@@ -86,7 +86,9 @@ class Result:
                 f"{origin} lacks {', '.join(missing)}. Collect it again from its run folder."
             )
         values = {name: data[name] for name in fields}
-        return cls(**{**values, "seeds": tuple(data["seeds"]), "provenance": tuple(data["provenance"])})
+        read = cls(**{**values, "seeds": tuple(data["seeds"]), "provenance": tuple(data["provenance"])})
+        require_every_seed(read, origin, "Collect it again from its run folder.")
+        return read
 
 
 def collect_run(path: Path, suite: str = "") -> Result:
@@ -101,11 +103,12 @@ def collect_run(path: Path, suite: str = "") -> Result:
     steps = curve["step"]
     seconds = {row["step"]: row["seconds"] for row in rows}
     curve = {**curve, "seconds": [rounded(seconds[step]) for step in steps]}
-    cell = Cell.from_json(json.loads((path / CELL).read_text())) if (path / CELL).exists() else None
+    cell = read_cell(path / CELL) if (path / CELL).exists() else None
     learner = config["learner"]
     last = max(row["step"] for row in rows)
-    written = json.loads((path / FINAL).read_text()) if (path / FINAL).exists() else {}
-    return Result(
+    again = "Remove it and run the suite again, which repeats the final evaluation only."
+    written = read_written(path / FINAL, again) if (path / FINAL).exists() else {}
+    result = Result(
         suite=suite,
         name=cell.name if cell else path.resolve().name,
         task=config["task"],
@@ -127,6 +130,24 @@ def collect_run(path: Path, suite: str = "") -> Result:
         provenance=({**folder.provenance(), "seeds": list(seeds), **how_it_ran(folder, config)},),
         command=cell.command(f"runs/{cell.name}") if cell else command_of(config),
     )
+    require_every_seed(
+        result, str(path), f"{path / FINAL} may belong to another run: {again[0].lower()}{again[1:]}"
+    )
+    return result
+
+
+def require_every_seed(result: Result, origin: str, remedy: str) -> None:
+    """Refuse a result in which some quantity has more or fewer numbers than there are seeds."""
+    columns = {f"final {name}": values for name, values in result.final.items() if name != "preference"}
+    columns |= {f"curve of {name}": values for name, values in result.curve.items()}
+    columns |= {f"curve of {name}": values for name, values in result.training.items()}
+    for name, values in columns.items():
+        is_by_seed = isinstance(values, list) and name not in ("curve of step", "curve of seconds")
+        if is_by_seed and len(values) != len(result.seeds):
+            raise InvalidInputError(
+                f"{origin} is about {len(result.seeds)} seeds {list(result.seeds)}, but has numbers of {len(values)} "
+                f"for '{name.replace('_', ' ')}': a seed is missing, or one too many. {remedy}"
+            )
 
 
 def how_it_ran(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +250,7 @@ def load_result(path: Path) -> Result:
         data = json.loads(path.read_text())
     except (OSError, json.JSONDecodeError) as error:
         raise InvalidInputError(
-            f"{path} is damaged ({error}). Collect it again from its run folder."
+            f"{path} is no result file, or damaged ({error}). Collect it again from its run folder, or leave it out."
         ) from error
     return Result.from_json(data, str(path))
 
@@ -296,10 +317,14 @@ def joined_curves(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
 
 def require_same_origin(results: Sequence[Result]) -> None:
     """Refuse one table from several simulators or several settings of one method."""
-    versions = {origin["packages"]["mujoco"] for result in results for origin in result.provenance}
+    versions: dict[str, str] = {}
+    for result in results:
+        for origin in result.provenance:
+            versions.setdefault(str(origin["packages"]["mujoco"]), result.name)
     if len(versions) > 1:
+        examples = ", ".join(f"{name} with {version}" for version, name in sorted(versions.items()))
         raise InvalidInputError(
-            f"these results come from MuJoCo {' and '.join(sorted(map(str, versions)))}; another version is another "
+            f"these results come from MuJoCo {' and '.join(sorted(versions))} ({examples}); another version is another "
             f"task. Report them apart, or train again with one version."
         )
     settings: dict[tuple[str, str], Any] = {}

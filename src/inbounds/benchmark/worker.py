@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from inbounds.benchmark.cell import Cell
+from inbounds.benchmark.cell import Cell, read_cell
 from inbounds.errors import ConfigurationError
 from inbounds.training.record import CONFIG, EVALUATIONS, METRICS, RunFolder
 
@@ -31,7 +31,7 @@ def prepare(folder: Path, cell: Cell) -> None:
     """Write down what the folder is for; a folder of another experiment is left alone."""
     path = folder / CELL
     if path.exists():
-        found = Cell.from_json(json.loads(path.read_text()))
+        found = read_cell(path)
         if found != cell:
             raise ConfigurationError(
                 f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
@@ -160,7 +160,7 @@ def work_on(folder: Path) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ask)
-    cell = Cell.from_json(json.loads((folder / CELL).read_text()))
+    cell = read_cell(folder / CELL)
     try:
         return 0 if run_cell(folder, cell, lambda: bool(asked)) else STOPPED
     except Exception as error:
