@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inbounds.benchmark.cell import Cell
+from inbounds.benchmark.cell import Cell, pairs
+from inbounds.benchmark.execute import run_locally
 from inbounds.benchmark.plan import Planned, State
 from inbounds.benchmark.tuning import Range, default_space, parse_range, tune
 from inbounds.benchmark.worker import prepare
@@ -95,3 +96,21 @@ def test_an_interrupted_trial_is_finished_by_the_next_call(tmp_path: Path) -> No
     second = Scripted()
     assert len(search(tmp_path, second)) == 6
     assert second.ran[0] == "trial-0001" and len(second.ran) == 5
+
+
+@pytest.mark.slow
+def test_a_search_trains_real_trials_in_processes(tmp_path: Path) -> None:
+    settings = pairs({"hidden": (8,), "batch_size": 8})
+    training = pairs({"evaluate_every": 200, "episodes": 1, "environments": 1, "capacity": 500})
+    base = Cell("reacher", "td3", "default", 200, 1, settings=settings, training=training, final_episodes=1)
+    space = [parse_range("learning_rate=1e-4:1e-3:log", make_learner("td3"))]
+    told: list[str] = []
+    study = tune(
+        base, space, 2, 2, tmp_path, lambda cells: run_locally(cells, 2, told.append, {}), told.append
+    )
+    returns = [
+        json.loads((folder / "final.json").read_text())["final"]["return"][0]
+        for folder in sorted(tmp_path.glob("*-trial-*"))
+    ]
+    assert [trial.value for trial in study.trials] == returns and study.best_value == max(returns)
+    assert len({trial.params["learning_rate"] for trial in study.trials}) == 2

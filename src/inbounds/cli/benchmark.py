@@ -246,8 +246,9 @@ def show_results(console: Console, results: Sequence[Any]) -> None:
     if not results:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("cell", no_wrap=True)
-    for heading in ("return", "valid rate", "solver calls", "seeds x steps"):
+    # Numbers are never cut: where space is short, names take two lines.
+    table.add_column("cell", overflow="fold")
+    for heading in ("return", "valid rate", "solver\ncalls", "seeds x\nsteps"):
         table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         returns, rates = (mean_and_deviation(result.final[name]) for name in ("return", "valid_action_rate"))
