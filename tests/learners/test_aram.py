@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram, rescaled
@@ -227,6 +228,7 @@ def test_moving_the_scale_changes_no_value():
         ({"penalty": -0.2}, "positive"),
         ({"augmented_share": 1.0}, r"\[0, 1\)"),
         ({"proposals": 0}, "at least 1"),
+        ({"least_return_weight": 1.0}, r"\[0, 1\)"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_with_the_remedy(settings, remedy):
@@ -239,6 +241,13 @@ def test_an_explicit_value_wins_over_its_preset():
     assert Aram(preset="paper", share_decay=0.99).share_decay == 0.99
     with pytest.raises(UnknownNameError, match="paper"):
         Aram(preset="papre")
+
+
+@pytest.mark.parametrize("least", [0.0, 0.8])
+def test_preferences_are_drawn_evenly_from_the_least_weight_of_the_return_to_one(least):
+    drawn = np.asarray(Aram(least_return_weight=least).new_context(jax.random.key(0), (4_000,)))
+    assert scipy.stats.kstest(drawn[:, 0], scipy.stats.uniform(least, 1 - least).cdf).pvalue > 1e-3
+    np.testing.assert_allclose(drawn.sum(axis=1), 1.0, rtol=1e-6)
 
 
 def test_learners_are_known_by_name_and_sosac_is_aram_with_a_fixed_preference():

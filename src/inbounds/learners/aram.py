@@ -67,6 +67,8 @@ class Aram:
     """Hold the acceptance rate here by moving eta instead of following a schedule."""
     preference: tuple[float, float] | None = None
     """None learns for all preferences; a fixed pair gives SOSAC: scalar critics for this pair alone."""
+    least_return_weight: float = 0.0
+    """Preferences are learnt whose weight of the return is at least this; 0 is all of them."""
     policy_preferences: int = 1
     """Preferences over which the policy loss takes the supremum; 1 is the plain loss."""
     snapshots: int = 0
@@ -81,7 +83,7 @@ class Aram:
     """`componentwise` is the published code's form, `scalarised` the paper's equation."""
     temperature: float | None = None
     """alpha; None tunes it towards the target entropy."""
-    initial_temperature: float = 1.0
+    initial_temperature: float = 0.1
     """Where a tuned temperature starts."""
     entropy_target: float | None = None
     """Target entropy in the squashed box; None is minus the dimension (see `entropy_reference`)."""
@@ -143,6 +145,8 @@ class Aram:
             raise ConfigurationError(
                 f"augmented_share={self.augmented_share} leaves no real transition: use [0, 1)."
             )
+        if not 0 <= self.least_return_weight < 1:
+            raise ConfigurationError(f"least_return_weight={self.least_return_weight} must lie in [0, 1).")
         if self.preference is not None and (self.policy_preferences > 1 or self.snapshots > 0):
             raise ConfigurationError(
                 "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
@@ -201,14 +205,15 @@ class Aram:
     # Acting ------------------------------------------------------------------------------------------------------
 
     def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Draw one preference per episode from Dirichlet(1, 1): (x, 1 - x) with x uniform is the same law."""
+        """Draw one preference per episode; (x, 1 - x) with x uniform on [0, 1] is the paper's Dirichlet(1, 1)."""
         return self.preferences(jax.random.uniform(key, shape))
 
     def preferences(self, uniform: jax.Array) -> jax.Array:
         """Turn uniform numbers into preferences, or into the fixed one."""
         if self.preference is not None:
             return jnp.broadcast_to(jnp.asarray(self.preference, jnp.float32), (*uniform.shape, 2))
-        return jnp.stack([uniform, 1.0 - uniform], axis=-1)
+        weight = self.least_return_weight + (1.0 - self.least_return_weight) * uniform
+        return jnp.stack([weight, 1.0 - weight], axis=-1)
 
     def act(
         self,
