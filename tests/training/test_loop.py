@@ -20,6 +20,7 @@ from inbounds.training import checkpoint as checkpoints
 from inbounds.training.api import train
 from inbounds.training.checkpoint import latest_checkpoint, read_checkpoint
 from inbounds.training.config import TrainingConfig
+from inbounds.training.loop import available_threads
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 from tests.learners import probes
 
@@ -245,3 +246,11 @@ def test_a_loaded_policy_is_centred_where_the_trained_one_is(compiled_run):
     raw = np.asarray(trained)
     expected = np.asarray(moving_task().constraint.project(seen, raw))
     np.testing.assert_allclose(ib.load(compiled_run[0]).act(seen, deterministic=True), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("granted", "threads"), [("3", 3), ("0", None), ("", None), ("many", None)])
+def test_environments_get_the_threads_that_the_environment_grants_or_every_core(
+    monkeypatch, granted, threads
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", granted)
+    assert available_threads() == (threads or len(os.sched_getaffinity(0)))

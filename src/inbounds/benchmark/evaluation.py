@@ -22,6 +22,7 @@ from inbounds.benchmark.solver_calls import SolverCalls, count_solver_calls
 from inbounds.benchmark.trained import TrainedRun
 from inbounds.learners.learner import Spec
 from inbounds.training.evaluate import Evaluation, Evaluator
+from inbounds.training.loop import available_threads
 
 FRESH = 1_000_000_007
 """Salt of the final evaluation: larger than any step count, so that its episodes are new to the run."""
@@ -86,9 +87,9 @@ class FinalEvaluation:
         }
 
 
-def evaluator_of(run: TrainedRun, episodes: int, threads: int = 1) -> Evaluator:
+def evaluator_of(run: TrainedRun, episodes: int) -> Evaluator:
     """Return the evaluator that training itself uses; it compiles once and then serves every preference."""
-    return Evaluator(run.task, run.learner, run.spec, episodes, threads)
+    return Evaluator(run.task, run.learner, run.spec, episodes, available_threads())
 
 
 def evaluate_run(

@@ -67,6 +67,8 @@ def run(arguments: list[str]) -> int:
     """Plan, run, collect."""
     options = tyro.cli(Options, prog="inbounds benchmark", args=arguments)
     prepare_device(options.device)
+    # Cells are processes that share the device: none, this one included, may reserve most of its memory at start.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from inbounds.benchmark.collecting import finished_cells
     from inbounds.benchmark.plan import State
     from inbounds.benchmark.results import save_result

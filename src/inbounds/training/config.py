@@ -37,7 +37,7 @@ class TrainingConfig:
     keep: int = 1
     """Checkpoints kept beside the newest one's predecessors: older ones are removed."""
     threads: int = 0
-    """Threads that step host environments; 0 uses every core."""
+    """Threads that step host environments; 0 uses every core, or what OMP_NUM_THREADS grants."""
     device: str | None = None
     """`cpu` or `gpu`; by default what JAX finds."""
     deterministic: bool = False

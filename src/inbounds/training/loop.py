@@ -72,7 +72,7 @@ class Training:
         memory.require_memory(
             jax.eval_shape(self.programs.init, keys), memory.available_bytes(), jax.default_backend() == "cpu"
         )
-        threads = config.threads or len(os.sched_getaffinity(0))
+        threads = config.threads or available_threads()
         self.collector: HostCollector | CompiledCollector
         if task.compiled is not None:
             intervals = (config.steps, config.evaluate_every, config.checkpoint_every, LOG_EVERY)
@@ -260,6 +260,12 @@ LOG_EVERY = 2_000
 def default_environments() -> int:
     """Return how many environments a seed gets: one where updates are slow, sixteen where launches are."""
     return 1 if jax.default_backend() == "cpu" else 16
+
+
+def available_threads() -> int:
+    """Return how many threads step host environments: what OMP_NUM_THREADS grants, otherwise every core."""
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(granted) if granted.isdecimal() and int(granted) else len(os.sched_getaffinity(0))
 
 
 def _next_multiple(step: int, interval: int) -> int:
