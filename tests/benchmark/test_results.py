@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from inbounds.benchmark.results import (
     save_result,
     thinned,
 )
+from inbounds.benchmark.suite import suite_by_name
 from inbounds.errors import InvalidInputError
 from tests.benchmark.synthetic_runs import make_result, write_run
 
@@ -177,6 +179,15 @@ def test_only_finished_cells_are_collected_and_those_of_other_machines_are_added
     write_run(tmp_path / "there" / "paper" / CELL.name, seed=2, cell=CELL)
     (found,) = finished_cells([tmp_path / "here", tmp_path / "there"], "paper")
     assert found.seeds == (0, 1, 2, 3) and found.suite == "paper"
+
+
+def test_a_cell_that_ran_for_fewer_steps_than_its_suite_plans_is_not_complete(tmp_path: Path) -> None:
+    planned = suite_by_name("paper").cells()[0]
+    shorter = dataclasses.replace(planned, steps=CELL.steps, seeds=CELL.seeds)
+    write_run(tmp_path / "paper" / planned.name, cell=shorter)
+    (found,) = finished_cells([tmp_path], "paper")
+    assert (found.expected_steps, found.expected_seeds) == (planned.steps, planned.seeds)
+    assert not found.is_complete
 
 
 def test_results_are_read_from_files_and_from_run_folders_alike(tmp_path: Path) -> None:

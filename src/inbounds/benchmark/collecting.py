@@ -10,6 +10,7 @@ from typing import Any
 
 from inbounds.benchmark.cell import read_cell
 from inbounds.benchmark.results import Result, collect_run, load_result, merged
+from inbounds.benchmark.suite import suite_by_name
 from inbounds.benchmark.trained import run_folders
 from inbounds.benchmark.worker import CELL, FINAL
 from inbounds.errors import InvalidInputError
@@ -76,13 +77,19 @@ def unique_names(results: list[Result], folders: list[Path], root: Path) -> list
 
 
 def finished_cells(roots: Sequence[Path], suite: str) -> list[Result]:
-    """Return the finished cells of a suite below some roots (runs/SUITE on each machine), merged."""
+    """Return the finished cells of a suite below some roots (runs/SUITE on each machine), merged.
+
+    A cell that was run for fewer steps or seeds than the suite plans is finished, but not complete.
+    """
+    planned = {cell.name: cell for cell in suite_by_name(suite).cells()}
     found = []
     for root in roots:
         for cell in sorted((root / suite).glob(f"*/{CELL}")):
             if (cell.parent / FINAL).exists():
-                expected = read_cell(cell).seeds
-                found.append(dataclasses.replace(collect_run(cell.parent, suite), expected_seeds=expected))
+                result, plan = collect_run(cell.parent, suite), planned.get(cell.parent.name, read_cell(cell))
+                found.append(
+                    dataclasses.replace(result, expected_seeds=plan.seeds, expected_steps=plan.steps)
+                )
     return merged(found)
 
 

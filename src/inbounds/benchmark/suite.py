@@ -136,6 +136,39 @@ def _reviewers() -> Iterator[Cell]:
         yield Cell("polytope50", learner, preset, STEPS["polytope50"])
 
 
+BEYOND_PAPER_STEPS = {"reacher": 100_000, "bss3z": 60_000, "nsfnet": 100_000, "halfcheetah": 200_000}
+BEYOND_PAPER_VARIANTS: dict[str, dict[str, Any]] = {
+    "temperature-from-1": {"initial_temperature": 1.0},
+    "temperature-from-0.1": {"initial_temperature": 0.1},
+    "temperature-from-0.01": {"initial_temperature": 0.01},
+    "entropy-of-feasible-set": {"entropy_reference": "feasible", "initial_temperature": 0.1},
+    "entropy-of-truncated-policy": {"entropy_of": "truncated", "initial_temperature": 0.1},
+    "acceptance-target-0.97": {"acceptance_target": 0.97, "initial_temperature": 0.1},
+    "wide-networks": {"hidden": (512, 512), "initial_temperature": 0.1},
+    "preferences-from-0.8": {"least_return_weight": 0.8, "initial_temperature": 0.1},
+    "one-preference": {"preference": (0.9, 0.1), "initial_temperature": 0.1},
+    "learning-rate-0.001": {"learning_rate": 1e-3, "initial_temperature": 0.1},
+}
+"""Ideas that the paper does not have, as switches of ARAM beside a common reference."""
+
+
+def _beyond_paper() -> Iterator[Cell]:
+    for variant, settings in BEYOND_PAPER_VARIANTS.items():
+        for task, steps in BEYOND_PAPER_STEPS.items():
+            chosen, training = pairs(settings), pairs({"capacity": 2 * steps})
+            yield Cell(task, "aram", "default", steps, variant=variant, settings=chosen, training=training)
+
+
+def _rivals() -> Iterator[Cell]:
+    often = pairs({"evaluate_every": 5_000, "capacity": 100_000})
+    for task in ("reacher", "bss3z"):
+        for preset in ("default", "paper"):
+            yield Cell(task, "aram", preset, 30_000, seeds=3, training=often)
+        for learner in (*RIVALS, *OTHERS):
+            if task in ONLY_ON.get(learner, PAPER_TASKS):
+                yield Cell(task, learner, "paper", 30_000, seeds=3, training=often)
+
+
 def _wall_clock() -> Iterator[Cell]:
     for task in PAPER_TASKS:
         for learner, preset in (
@@ -212,6 +245,18 @@ SUITES = {
             "What did reviewers ask for: each ingredient switched off, schedules of eta, TD3 as base, 50 dimensions?",
             "not in the paper",
             _reviewers,
+        ),
+        Suite(
+            "beyond-paper",
+            "Which ideas that the paper does not have help ARAM?",
+            "not in the paper",
+            _beyond_paper,
+        ),
+        Suite(
+            "rivals",
+            "How do all methods compare after 30,000 steps of Reacher and BSS3z?",
+            "not in the paper: Figures 4, 7 and 8, the first steps of two tasks",
+            _rivals,
         ),
         Suite(
             "discrete",

@@ -13,9 +13,9 @@ from inbounds.benchmark.evaluation import rounded
 from inbounds.benchmark.published import NOT_COMPARABLE, RETURN, VALID_ACTION_RATE, best_published_rate
 from inbounds.benchmark.results import Result, require_same_origin
 from inbounds.benchmark.statistics import curve_band
-from inbounds.benchmark.suite import STEPS, SUITES
+from inbounds.benchmark.suite import SUITES
 from inbounds.report.style import ORDER, TASK_NAMES, place_of, task_name
-from inbounds.report.verdict import EARLY, WORDS, WORSE, labels, solver_calls, summarise
+from inbounds.report.verdict import WORDS, is_short, labels, solver_calls, summarise
 
 MANY = 120
 """With more results than this, curves keep fewer points, so that the page stays small and quick."""
@@ -127,22 +127,16 @@ def result_data(result: Result, points: int, names: Mapping[str, str]) -> dict[s
     }
 
 
-def is_short(result: Result) -> bool:
-    """Tell whether a result was trained for fewer steps than its task gets where it is compared with the paper."""
-    return result.steps < STEPS.get(result.task, 0)
-
-
 def summary_data(result: Result, name: str) -> dict[str, Any]:
-    """Return one quantity, rounded for reading; what is below the paper after too few steps is no defeat yet."""
+    """Return one quantity, rounded for reading."""
     found = summarise(result, name)
-    verdict = EARLY if found.verdict == WORSE and is_short(result) else found.verdict
     return {
         "mean": rounded(found.mean),
         "deviation": rounded(found.deviation),
         "iqm": [rounded(value) for value in found.interquartile],
         "values": [rounded(value) for value in found.values],
         "published": None if found.published is None else list(found.published),
-        "verdict": verdict,
+        "verdict": found.verdict,
     }
 
 

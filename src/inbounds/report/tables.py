@@ -9,10 +9,10 @@ from inbounds.benchmark.published import RETURN, best_published_rate
 from inbounds.benchmark.results import Result
 from inbounds.benchmark.suite import PAPER_TASKS, SUITES
 from inbounds.report.style import task_name
-from inbounds.report.verdict import BETTER, LEVEL, WORSE, labels, solver_calls, summarise
+from inbounds.report.verdict import BETTER, EARLY, LEVEL, WORSE, labels, solver_calls, summarise
 
 NOT_RUN = "not run yet"
-MARKS = {BETTER: "▲", LEVEL: "≈", WORSE: "▼"}
+MARKS = {BETTER: "▲", LEVEL: "≈", WORSE: "▼", EARLY: "…"}
 TRIVIAL = ("never-moving", "constant", "uniform", "interior")
 """Which reference policy stands in the table: the first of these that the task has and that is best."""
 
@@ -137,15 +137,11 @@ def judged(name: str, learners: tuple[str, ...] = ()) -> Callable[[Sequence[Resu
     """Return a verdict in words: on how many tasks our mean reaches the paper's."""
 
     def answer(results: Sequence[Result]) -> str:
-        found = [
-            result
-            for result in results
-            if result.is_complete and (not learners or result.learner in learners)
-        ]
-        verdicts = [summarise(result, name).verdict for result in found]
+        asked = [result for result in results if not learners or result.learner in learners]
+        verdicts = [summarise(result, name).verdict for result in asked if result.is_complete]
         compared = [one for one in verdicts if one in MARKS]
         counts = ", ".join(f"{compared.count(kind)} {MARKS[kind]}" for kind in MARKS if kind in compared)
-        return f"{len(found)} cells complete; {counts}" if compared else f"{len(found)} cells complete"
+        return "; ".join(filter(None, (counted(asked), counts)))
 
     return answer
 
@@ -153,7 +149,8 @@ def judged(name: str, learners: tuple[str, ...] = ()) -> Callable[[Sequence[Resu
 def counted(results: Sequence[Result]) -> str:
     """Return how much of a suite is there; what it shows is for the reader to see."""
     complete = sum(result.is_complete for result in results)
-    return f"{complete} cells complete"
+    shorter = f"{len(results) - complete} trained for fewer steps or seeds" if complete < len(results) else ""
+    return ", ".join(filter(None, (f"{complete} cells complete", shorter)))
 
 
 ARTEFACTS = (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from inbounds.benchmark.published import RETURN, VALID_ACTION_RATE, Published
 from inbounds.benchmark.results import Result
 from inbounds.benchmark.statistics import Interval, mean_and_deviation, stratified_bootstrap
+from inbounds.benchmark.suite import STEPS
 from inbounds.report.style import learner_name
 
 PUBLISHED: Mapping[str, Mapping[tuple[str, str], Published]] = {
@@ -41,7 +42,15 @@ def summarise(result: Result, name: str) -> Summary:
     mean, deviation = mean_and_deviation(values)
     interval = stratified_bootstrap(values, resamples=2_000)
     published = PUBLISHED[name].get((result.task, result.learner))
-    return Summary(mean, deviation, interval, values, published, verdict(mean, interval, published))
+    judged = verdict(mean, interval, published)
+    if judged == WORSE and is_short(result):
+        judged = EARLY
+    return Summary(mean, deviation, interval, values, published, judged)
+
+
+def is_short(result: Result) -> bool:
+    """Tell whether a result was trained for fewer steps than its task gets where it is compared with the paper."""
+    return result.steps < STEPS.get(result.task, 0)
 
 
 def verdict(mean: float, interval: Interval, published: Published | None) -> str:
