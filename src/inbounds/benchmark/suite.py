@@ -148,6 +148,10 @@ BEYOND_PAPER_VARIANTS: dict[str, dict[str, Any]] = {
     "preferences-from-0.8": {"least_return_weight": 0.8, "initial_temperature": 0.1},
     "one-preference": {"preference": (0.9, 0.1), "initial_temperature": 0.1},
     "learning-rate-0.001": {"learning_rate": 1e-3, "initial_temperature": 0.1},
+    "start-interior": {"start": "interior", "initial_temperature": 0.1},
+    "preferences-from-0.8-penalty-1": {
+        **{"least_return_weight": 0.8, "penalty": 1.0, "initial_temperature": 0.1}
+    },
 }
 """Ideas that the paper does not have, as switches of ARAM beside a common reference."""
 
@@ -203,16 +207,15 @@ def _discrete() -> Iterator[Cell]:
 
 def _smoke() -> Iterator[Cell]:
     quick = pairs({"evaluate_every": 500, "environments": 1, "capacity": 20_000})
-    for learner in ("aram", *RIVALS, *OTHERS):
-        (task, *_) = ONLY_ON.get(learner, ("reacher",))
+    longest = [
+        ("bss3z", learner) for learner in ("aram", *ONLY_ON)
+    ]  # first, so that none is left alone at the end
+    others = [("reacher", learner) for learner in ("aram", *RIVALS, *OTHERS) if learner not in ONLY_ON]
+    for task, learner in longest + others:
         settings = pairs(_small(learner))
         yield Cell(
             task, learner, "default", 2_000, seeds=2, settings=settings, training=quick, final_episodes=10
         )
-    settings = pairs(_small("aram"))
-    yield Cell(
-        "bss3z", "aram", "default", 2_000, seeds=2, settings=settings, training=quick, final_episodes=10
-    )
 
 
 SUITES = {
