@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.errors import ConfigurationError
+from inbounds.learners.aram_settings import refuse_contradictions
 from inbounds.learners.aram_update import AramState, Trained, UpdateNoise, total_loss, with_snapshot
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
 from inbounds.learners.value_scale import moved_to_moments, rescaled_critic, unit_scale, with_moments
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.networks import apply_network, export_network, init_network
 from inbounds.policies.proposal import (
+    centred_at,
     gaussian_acceptance_of_student_noise,
     proposal_from_output,
     squash,
@@ -105,6 +106,8 @@ class Aram:
     """Let critics predict values relative to the running mean and deviation of their targets, per objective."""
     preference_per_sample: bool = False
     """Draw a preference for every row of a batch instead of one for the whole batch."""
+    start: Literal["box", "interior"] = "box"
+    """Where the first policy's mean lies: the middle of the box, or the interior point of C where C is constant."""
     hidden: tuple[int, ...] = (256, 256)
     """Width of the hidden layers."""
     learning_rate: float = 3e-4
@@ -120,41 +123,7 @@ class Aram:
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
-        if not self.augmented and self.share_decay != 1.0:
-            raise ConfigurationError(
-                "share_decay changes the augmented share, but augmented=False stores no self-loop. "
-                "Drop share_decay or set augmented=True."
-            )
-        if not self.augmented and self.acceptance_target is not None:
-            raise ConfigurationError(
-                "acceptance_target moves the augmented share, but augmented=False stores no self-loop. "
-                "Drop acceptance_target or set augmented=True."
-            )
-        if not self.dual_replay and self.acceptance_target is not None:
-            raise ConfigurationError(
-                "acceptance_target moves the share of the augmented ring, but dual_replay=False has none. "
-                "Drop acceptance_target or set dual_replay=True."
-            )
-        if self.proposals < 1 or self.policy_preferences < 1 or self.snapshots < 0:
-            raise ConfigurationError(
-                "proposals and policy_preferences must be at least 1, snapshots at least 0."
-            )
-        if self.truncation_draws < 1:
-            raise ConfigurationError(f"truncation_draws={self.truncation_draws} must be at least 1.")
-        if not 0 <= self.augmented_share < 1:
-            raise ConfigurationError(
-                f"augmented_share={self.augmented_share} leaves no real transition: use [0, 1)."
-            )
-        if not 0 <= self.least_return_weight < 1:
-            raise ConfigurationError(f"least_return_weight={self.least_return_weight} must lie in [0, 1).")
-        if self.preference is not None and (self.policy_preferences > 1 or self.snapshots > 0):
-            raise ConfigurationError(
-                "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
-            )
-        if self.penalty <= 0 and self.augmented:
-            raise ConfigurationError(
-                f"penalty={self.penalty} would reward rejections. Use a positive number."
-            )
+        refuse_contradictions(self)
 
     # Shapes ------------------------------------------------------------------------------------------------------
 
@@ -181,12 +150,11 @@ class Aram:
         sizes = (inputs + spec.box.size, *self.hidden, outputs)
         twins = [init_network(twin, sizes, spec.inputs) for twin in critic_keys]
         critic = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
-        start = self.temperature if self.temperature is not None else self.initial_temperature
-        trained = Trained(
-            init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs),
-            critic,
-            jnp.asarray(math.log(start), jnp.float32),
-        )
+        actor = init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs)
+        if self.start == "interior" and spec.constraint.is_constant():
+            actor = centred_at(actor, spec.box, spec.constraint.interior_point(dimension=spec.box.size))
+        temperature = self.temperature if self.temperature is not None else self.initial_temperature
+        trained = Trained(actor, critic, jnp.asarray(math.log(temperature), jnp.float32))
         return AramState(
             trained=trained,
             target_critic=critic,

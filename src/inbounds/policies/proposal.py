@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from inbounds.policies.networks import Network
+
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
@@ -46,6 +48,13 @@ def proposal_from_output(output: jax.Array) -> Proposal:
     """Split the network's output into mean and logarithm of the scale, kept within its usual range."""
     mean, log_std = jnp.split(output, 2, axis=-1)
     return Proposal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+
+
+def centred_at(network: Network, box: ActionBox, action: NDArray[np.floating]) -> Network:
+    """Return a policy network whose mean is an action of the box wherever its last layer adds nothing to the bias."""
+    last = network[-1]
+    inside = np.clip(box.normalise(jnp.asarray(action, jnp.float32)), -0.99, 0.99)  # corners lie at infinity
+    return (*network[:-1], last._replace(bias=last.bias.at[: box.size].set(jnp.arctanh(inside))))
 
 
 class Squashed(NamedTuple):

@@ -1,0 +1,47 @@
+"""Which settings of ARAM contradict each other, and what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inbounds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from inbounds.learners.aram import Aram
+
+
+def refuse_contradictions(settings: Aram) -> None:
+    """Refuse what cannot be learnt with, before anything is computed."""
+    if not settings.augmented and settings.share_decay != 1.0:
+        raise ConfigurationError(
+            "share_decay changes the augmented share, but augmented=False stores no self-loop. "
+            "Drop share_decay or set augmented=True."
+        )
+    if not settings.augmented and settings.acceptance_target is not None:
+        raise ConfigurationError(
+            "acceptance_target moves the augmented share, but augmented=False stores no self-loop. "
+            "Drop acceptance_target or set augmented=True."
+        )
+    if not settings.dual_replay and settings.acceptance_target is not None:
+        raise ConfigurationError(
+            "acceptance_target moves the share of the augmented ring, but dual_replay=False has none. "
+            "Drop acceptance_target or set dual_replay=True."
+        )
+    if settings.proposals < 1 or settings.policy_preferences < 1 or settings.snapshots < 0:
+        raise ConfigurationError("proposals and policy_preferences must be at least 1, snapshots at least 0.")
+    if settings.truncation_draws < 1:
+        raise ConfigurationError(f"truncation_draws={settings.truncation_draws} must be at least 1.")
+    if not 0 <= settings.augmented_share < 1:
+        raise ConfigurationError(
+            f"augmented_share={settings.augmented_share} leaves no real transition: use [0, 1)."
+        )
+    if not 0 <= settings.least_return_weight < 1:
+        raise ConfigurationError(f"least_return_weight={settings.least_return_weight} must lie in [0, 1).")
+    if settings.preference is not None and (settings.policy_preferences > 1 or settings.snapshots > 0):
+        raise ConfigurationError(
+            "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
+        )
+    if settings.penalty <= 0 and settings.augmented:
+        raise ConfigurationError(
+            f"penalty={settings.penalty} would reward rejections. Use a positive number."
+        )
