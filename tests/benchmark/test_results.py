@@ -108,6 +108,15 @@ def test_results_of_two_mujoco_versions_are_not_put_into_one_table(tmp_path: Pat
         require_same_origin([one, two])
 
 
+def test_one_cell_has_one_setting_but_suites_may_differ_in_theirs() -> None:
+    one = make_result()
+    origin = {**one.provenance[0], "learner_settings": {"name": "aram", "penalty": 7.0}}
+    other = dataclasses.replace(one, provenance=(origin,))
+    with pytest.raises(InvalidInputError, match="different settings"):
+        require_same_origin([one, other])
+    require_same_origin([one, dataclasses.replace(other, suite="smoke")])
+
+
 def test_a_missing_seed_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     lines = (folder / "evaluations.jsonl").read_text().splitlines(keepends=True)

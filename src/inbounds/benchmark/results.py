@@ -330,7 +330,7 @@ def require_same_origin(results: Sequence[Result]) -> None:
     settings: dict[tuple[str, str], Any] = {}
     for result in results:
         for origin in result.provenance:
-            key = (result.task, result.name)
+            key = (result.suite, result.name)
             if settings.setdefault(key, origin["learner_settings"]) != origin["learner_settings"]:
                 raise InvalidInputError(
                     f"{result.name}: its seeds were trained with different settings. Report them apart."
