@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inbounds.constraints import Ball, Box, Constraint, SumBand, WeightedL1, obs
-from inbounds.errors import EmptySetError, InvalidInputError
+from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 from tests.constraints.strategies import FAMILIES, Family, around_the_boundary, questions
 
 few = settings(max_examples=20)
@@ -318,3 +318,21 @@ def test_distance_is_zero_from_outside_and_refuses_a_direction_of_another_size()
     assert ball.distance(None, [2.0, 0.0], [-1.0, 0.0]) == 0
     with pytest.raises(InvalidInputError, match="direction has 3 entries"):
         ball.distance(None, [0.0, 0.0], [1.0, 0.0, 0.0])
+
+
+def test_batches_that_do_not_fit_each_other_are_refused_by_name() -> None:
+    read = WeightedL1(obs[0:2], bound=1.0)
+    with pytest.raises(InvalidInputError, match="observation does not fit actions"):
+        read.contains(np.ones((3, 2)), np.zeros((2, 2)))
+    assert read.contains(np.ones((3, 2)), np.zeros((4, 1, 2))).shape == (4, 3)
+
+
+@pytest.mark.parametrize("wrong", [{"n": -1}, {"n": 2.5}, {"dimension": 0}])
+def test_a_number_of_draws_or_entries_that_means_nothing_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="or more"):
+        Ball(radius_squared=1.0).sample(np.random.default_rng(0), None, **{"dimension": 2, **wrong})
+
+
+def test_a_list_of_readings_is_refused_with_the_reference_to_write_instead() -> None:
+    with pytest.raises(ConstraintError, match=r"the list \[obs\[2\], 1\].*obs\[2:3\]"):
+        WeightedL1([obs[2], 1], bound=1.0)

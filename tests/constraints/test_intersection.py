@@ -194,3 +194,9 @@ def test_limits_that_a_band_states_already_are_not_repeated_in_the_formula() -> 
     same, other = Box(10.0 * np.ones(3), 40.0 * np.ones(3)), Box(np.zeros(3), 40.0 * np.ones(3))
     assert (band & same).formula() == band.formula()
     assert (band & other).formula() == f"{band.formula()} and {other.formula()}"
+
+
+@pytest.mark.parametrize("join", [lambda a, b: a & b, lambda a, b: a | b])
+def test_sets_of_different_dimensions_are_refused_though_their_formulas_read_the_same(join: Any) -> None:
+    with pytest.raises(ConstraintError, match=r"2 entries.*3 entries"):
+        join(Box(np.zeros(2), np.ones(2)), Box(np.zeros(3), np.ones(3)))

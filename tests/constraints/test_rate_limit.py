@@ -60,3 +60,19 @@ def test_a_previous_action_that_lies_too_far_outside_leaves_nothing() -> None:
 def test_a_limit_that_allows_no_change_is_refused(delta: float) -> None:
     with pytest.raises(ConstraintError, match="must be positive"):
         RateLimit(delta)
+
+
+@pytest.mark.parametrize(
+    ("action", "last"), [([0.0, 0.05], [0.0]), ([0.05], [0.0, 0.0]), ([0.0, 0.0], [0.0] * 3)]
+)
+def test_a_previous_action_of_another_size_is_refused_and_never_repeated(
+    action: list[float], last: list[float]
+) -> None:
+    limit = RateLimit(0.1)
+    for ask in (limit.contains, limit.violation, limit.project):
+        with pytest.raises(
+            InvalidInputError, match=f"previous action has {len(last)} entries.*{len(action)}"
+        ):
+            ask(None, action, previous_action=last)
+    with pytest.raises(InvalidInputError, match="as it was"):
+        limit.interior_point(None, dimension=len(action), previous_action=last)

@@ -193,6 +193,10 @@ class Constraint(abc.ABC):
         """
         from inbounds.constraints.sampling import draw_uniform
 
+        if n is not None and (not isinstance(n, int | np.integer) or n < 0):
+            raise InvalidInputError(
+                f"n={n!r} is no number of actions. Pass an integer of 0 or more, or omit it."
+            )
         at, size = self.situation_without_action(observation, dimension, previous_action, rng)
         return draw_uniform(self, rng, at, size, n)
 
@@ -325,6 +329,7 @@ class Constraint(abc.ABC):
                 f"Pass an action of shape (..., {expected})."
             )
         at = read_situation(original, observation, previous_action)
+        at.require_fitting(original.shape[-1], tuple(original.shape[:-1]))
         array = convert(original, at.xp, at.dtype)
         # Integers and half precision cannot hold a projection; their answers come in the working type.
         is_kept = original.dtype == at.xp.float64 or original.dtype == at.xp.float32
@@ -344,11 +349,15 @@ class Constraint(abc.ABC):
             raise InvalidInputError(
                 f"dimension={dimension} was given, but {self.formula()} speaks of {size} entries. Omit it."
             )
+        if size < 1:
+            raise InvalidInputError(f"dimension={dimension}, but an action has entries. Pass 1 or more.")
         like: Any = observation if observation is not None else previous_action
         like = np.zeros(1) if like is None else as_array("observation", like)
         if is_jax(rng):
             like = rng
-        return read_situation(like, observation, previous_action), int(size)
+        at = read_situation(like, observation, previous_action)
+        at.require_fitting(int(size))
+        return at, int(size)
 
 
 def _verdict(names: list[str], rows: np.ndarray[Any, Any]) -> str:

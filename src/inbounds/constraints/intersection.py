@@ -66,15 +66,17 @@ class Intersection(Constraint):
             raise ConstraintError(
                 "Intersection: no constraints were given, so that nothing is limited. Give at least one."
             )
-        sizes = {
-            str(member.formula()): member.size() for member in self.constraints if member.size() is not None
-        }
-        if len(set(sizes.values())) > 1:
-            listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes.items())
+        sizes = [member.size() for member in self.constraints if member.size() is not None]
+        if len(set(sizes)) > 1:
+            listed = "; ".join(
+                f"{member.formula()} speaks of {member.size()} entries"
+                for member in self.constraints
+                if member.size() is not None
+            )
             raise ConstraintError(
                 f"these constraints cannot hold together: {listed}. Give them the same dimension."
             )
-        self._size = next(iter(sizes.values()), None)
+        self._size = next(iter(sizes), None)
         limits = [member.limits for member in self.constraints if isinstance(member, SumBand)]
         boxes = [member for member in self.constraints if isinstance(member, BoxLike)]
         self._boxes: tuple[BoxLike, ...] = (*boxes, *(limit for limit in limits if limit is not None))

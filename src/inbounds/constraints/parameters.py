@@ -23,6 +23,13 @@ def parameter(owner: str, name: str, value: Any, axes: int, *, is_finite: bool =
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
+        # A list of readings is what one writes first for a vector that is observed.
+        if isinstance(value, list | tuple) and any(isinstance(entry, Reference) for entry in value):
+            listed = ", ".join(str(entry) for entry in value)
+            raise ConstraintError(
+                f"{owner}: {name} is the list [{listed}], but what is observed is read at once. Write one "
+                f"reference with all its entries, as in obs[2:3] or obs[[2, 5]]."
+            ) from error
         raise ConstraintError(
             f"{owner}: {name} is {value!r}, but {_KINDS[axes]} is expected. Pass numbers or obs[...]."
         ) from error

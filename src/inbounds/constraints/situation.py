@@ -85,6 +85,25 @@ class Situation(NamedTuple):
         """Return the array that a reference reads from."""
         return self.observation if parameter.source == "observation" else self.previous_action
 
+    def require_fitting(self, dimension: int, batch: tuple[int, ...] = ()) -> None:
+        """Refuse what would only fit by repeating entries, or not at all; `batch` is the shape of many actions."""
+        before = self.previous_action
+        if before is not None and before.shape[-1] != dimension:
+            raise InvalidInputError(
+                f"the previous action has {before.shape[-1]} entries, but an action has {dimension}. "
+                f"Pass the action that was executed last, as it was."
+            )
+        for name, source in (("observation", self.observation), ("previous action", before)):
+            if source is None or source.ndim < 2 or not batch:
+                continue
+            try:
+                batch = np.broadcast_shapes(batch, tuple(source.shape[:-1]))
+            except ValueError as error:
+                raise InvalidInputError(
+                    f"a batch of shape {tuple(source.shape[:-1])} for the {name} does not fit actions in a batch of "
+                    f"shape {tuple(batch)}. Pass one {name} for each action, or one for all."
+                ) from error
+
 
 class Question(NamedTuple):
     """A checked question: the situation, the action to compute with, and the action as it came."""

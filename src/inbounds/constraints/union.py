@@ -41,15 +41,17 @@ class Union(Constraint):
             raise ConstraintError(
                 "Union: no constraints were given, so no action is allowed. Give at least one."
             )
-        sizes = {
-            str(member.formula()): member.size() for member in self.constraints if member.size() is not None
-        }
-        if len(set(sizes.values())) > 1:
-            listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes.items())
+        sizes = [member.size() for member in self.constraints if member.size() is not None]
+        if len(set(sizes)) > 1:
+            listed = "; ".join(
+                f"{member.formula()} speaks of {member.size()} entries"
+                for member in self.constraints
+                if member.size() is not None
+            )
             raise ConstraintError(
                 f"these constraints cannot be joined: {listed}. Give them the same dimension."
             )
-        self._size = next(iter(sizes.values()), None)
+        self._size = next(iter(sizes), None)
 
     def restricted_to(self, other: Constraint) -> Constraint:
         """Return the intersection with another set, which is the union of the members' intersections with it.
