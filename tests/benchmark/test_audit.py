@@ -35,6 +35,10 @@ def test_a_feasible_policy_passes_with_its_numbers() -> None:
     assert certificate.rate_bound == pytest.approx(3 / 120, rel=0.02)
 
 
+def test_a_task_may_be_named_as_in_training() -> None:
+    assert audit(resting, "reacher", steps=3).constraint == audit(resting, TASK, steps=3).constraint
+
+
 @pytest.mark.parametrize(("value", "is_passed"), [(EDGE, True), (BEYOND, False)])
 def test_one_unit_of_the_last_place_decides(value: float, is_passed: bool) -> None:
     certificate = audit(lambda observation: np.array([value, 0.0], np.float32), TASK, steps=10)

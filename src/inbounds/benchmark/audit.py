@@ -16,6 +16,7 @@ from inbounds.benchmark.audited_policy import AuditedPolicy, open_policy
 from inbounds.constraints import Constraint
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConfigurationError, ConstraintError
+from inbounds.tasks.registry import make
 from inbounds.tasks.task import Task
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
@@ -90,7 +91,7 @@ class Certificate:
 
 def audit(
     policy: Any,
-    task: Task,
+    task: Task | str,
     *,
     steps: int = 10_000,
     episodes: int | None = None,
@@ -104,7 +105,7 @@ def audit(
     Args:
         policy: a policy or a function of an observation; or, as text, a run or exported folder, an ONNX file, a
             stable-baselines3 zip, or "module:callable".
-        task: where it acts; its constraint is the judge, whatever constraint the policy carries.
+        task: where it acts, or its name; its constraint is the judge, whatever constraint the policy carries.
         steps: how many actions are judged at most.
         episodes: stop after so many whole episodes.
         seed: of the environment and of the policy's own draws.
@@ -116,8 +117,9 @@ def audit(
         raise ConfigurationError(
             f"steps={steps}, episodes={episodes}: nothing would be judged. Use 1 or more."
         )
-    with open_policy(policy, task, seed, deterministic, preference, interpreter) as opened:
-        return _replay(opened, task, steps, episodes, seed, deterministic)
+    chosen = make(task) if isinstance(task, str) else task
+    with open_policy(policy, chosen, seed, deterministic, preference, interpreter) as opened:
+        return _replay(opened, chosen, steps, episodes, seed, deterministic)
 
 
 def _replay(
