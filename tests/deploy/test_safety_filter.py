@@ -354,3 +354,10 @@ def test_the_filter_needs_no_jax() -> None:
         "f.act(np.zeros(2)); f.prometheus()"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_a_previous_action_of_another_size_is_refused_before_anything_is_judged_by_it() -> None:
+    limit = ib.RateLimit(0.5) & ib.Box(-np.ones(2), np.ones(2))
+    for last in ([0.0], [0.0] * 3):
+        with pytest.raises(InvalidInputError, match=r"previous action has . entries, but an action has 2"):
+            ib.SafetyFilter(limit).correct(None, [0.1, 0.1], previous_action=last)

@@ -63,6 +63,7 @@ class Correction:
             observation, before = place
             return float(self.constraint.violation(observation, action, previous_action=before))
         at = Situation(np, np.float64, *place)
+        at.require_fitting(action.shape[-1])
         return float(np.maximum.reduce(self.constraint.excess(at, action.astype(np.float64))))
 
     def moved(self, place: Place, action: Action) -> Moved:
