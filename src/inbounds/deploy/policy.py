@@ -168,7 +168,7 @@ class Policy:
         if seen.shape != (self.observation_size,) or not is_finite(seen):
             raise InvalidInputError(
                 f"the policy expects one finite observation of {self.observation_size} entries, got {seen.shape}: "
-                f"{observation}. Pass the observation as the environment returned it."
+                f"{observation}. Pass all that the task returned, a previous action that it appends included."
             )
         if previous_action is None:
             return Situation(np, np.float64, seen, None), seen
