@@ -11,6 +11,8 @@ import pytest
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners.discrete_aram import DiscreteAram, log_density, negative_entropy, score_loss
+from inbounds.learners.learner import Spec
+from inbounds.replay.ring import Transition
 from inbounds.tasks.allocation import allocation_task, best_reward
 from tests.learners.discrete_probe import BEST, ring_optimum
 from tests.learners.probes import Probe, learn
@@ -82,6 +84,25 @@ def test_an_allocation_is_learnt_although_fewer_than_one_in_a_hundred_actions_is
         learnt.state, learnt.spec, jnp.asarray(observations), jnp.asarray([0.9, 0.1]), jax.random.key(3), 20
     )
     assert np.mean(np.asarray(task.constraint.contains(None, np.asarray(drawn)))) > 0.8
+
+
+@pytest.mark.slow
+def test_networks_see_observations_relative_to_what_was_measured():
+    task, learner = ring_optimum().task, DiscreteAram(hidden=(8,), batch_size=16)
+    parts = (1, task.action_low, task.action_high, task.constraint)
+    measured = Spec.of(*parts, np.full(1, 50.0, np.float32), np.full(1, 20.0, np.float32))
+    relative, preference = jnp.linspace(-2.0, 2.0, 16)[:, None], jnp.asarray([0.9, 0.1])
+    found = []
+    for spec, seen in ((Spec.of(*parts), relative), (measured, 50.0 + 20.0 * relative)):
+        state = learner.init(jax.random.key(0), spec)
+        drawn = learner.samples(state, spec, seen, preference, jax.random.key(1), 8)
+        batch = Transition(seen, drawn[:, 0], jnp.ones((16, 2)) * relative, jnp.ones(16), seen)
+        update = jax.jit(lambda now, rows, noise, spec=spec: learner.update(now, spec, rows, noise)[1])
+        metrics = update(state, batch, learner.noise(jax.random.key(2), spec))
+        found.append([np.asarray(drawn), *(float(value) for value in metrics.values())])
+    for plain, scaled in zip(*found, strict=True):
+        np.testing.assert_allclose(scaled, plain, rtol=1e-3, atol=1e-4)
+    assert {"actor/input_shift", "actor/input_scale"} <= set(learner.export(state))
 
 
 def test_a_single_draw_is_refused():

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.iar import Iar, valid_score
+from inbounds.learners.iar import METRICS, Iar, valid_score
 from inbounds.learners.learner import Spec
+from inbounds.replay.ring import Transition
 from tests.learners.discrete_probe import BEST, ring_optimum
 from tests.learners.probes import boundary_optimum, learn
 
@@ -86,6 +87,27 @@ def test_every_executed_action_is_valid_and_lookups_are_counted():
     is_valid = np.asarray(task.constraint.contains(None, np.asarray(draw.proposals)))
     np.testing.assert_array_equal(draw.is_projected, ~is_valid.any(axis=-1))
     assert 0.3 < np.mean(np.asarray(draw.is_projected)) < 0.95  # a tenth of uniform proposals is valid
+
+
+@pytest.mark.slow
+def test_networks_see_observations_relative_to_what_was_measured():
+    task = ring_optimum().task
+    learner = Iar(hidden=(8,), layers=1, posterior_layers=1, rollout=16, correction_draws=4)
+    parts = (1, task.action_low, task.action_high, task.constraint)
+    measured = Spec.of(*parts, np.full(1, 50.0, np.float32), np.full(1, 20.0, np.float32))
+    relative = jnp.linspace(-2.0, 2.0, 16)[:, None]
+    found = []
+    for spec, seen in ((Spec.of(*parts), relative), (measured, 50.0 + 20.0 * relative)):
+        state = learner.init(jax.random.key(0), spec)
+        drawn = learner.samples(state, spec, seen, jnp.ones(2), jax.random.key(1), 8)
+        batch = Transition(seen, drawn[:, 0], jnp.ones((16, 2)) * relative, jnp.ones(16), seen)
+        rollout = jax.tree.map(lambda leaf: leaf[None], batch)
+        update = jax.jit(lambda now, rows, spec=spec: learner.update(now, spec, rows, jax.random.key(2))[1])
+        metrics = update(state, rollout)
+        centre = learner.deterministic(state, spec, seen, jnp.ones(2))
+        found.append([np.asarray(drawn), np.asarray(centre), *(float(metrics[name]) for name in METRICS)])
+    for plain, scaled in zip(*found, strict=True):
+        np.testing.assert_allclose(scaled, plain, rtol=1e-3, atol=1e-4)
 
 
 def test_continuous_actions_are_refused():

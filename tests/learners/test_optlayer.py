@@ -103,3 +103,10 @@ def test_the_target_is_smoothed_behind_the_layer():
     inside = learner.bounded((), spec, observation, learner.squashed(state.target_actor, observation))
     np.testing.assert_allclose(target.value, np.asarray(inside) + 0.3, rtol=1e-5)
     assert target.calls == {"layer": 4}
+
+
+def test_where_the_actor_waits_long_its_targets_still_move_as_far_as_published():
+    """0.001 per update, 50 times; the targets of a delayed actor wait with it."""
+    learner = OptLayer(preset="lin")
+    assert learner.policy_delay == 50
+    assert learner.tau == pytest.approx(1.0 - (1.0 - 0.001) ** 50, rel=1e-3)

@@ -21,7 +21,8 @@ from inbounds.policies.networks import Network
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {"learning_rate": 1e-3, "hidden": (256, 256), "batch_size": 256},
-    # The DDPG of Bhatia et al.; their layer norm, parameter noise and observation stack are left out.
+    # The DDPG of Bhatia et al.; their layer norm, parameter noise, observation stack and smaller step of the actor
+    # (1e-4) are left out.
     "bhatia": {
         "hidden": (400, 300),
         "batch_size": 128,

@@ -18,7 +18,7 @@ from inbounds.learners.critics import critic_values, init_critics
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.discrete import from_levels, level_count, to_levels
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.networks import Network, apply_network, export_network, init_network
 from inbounds.replay.ring import Transition
 
 PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"augmented_share": 0.2, "penalty": 0.2}}
@@ -139,11 +139,11 @@ class DiscreteAram:
         """Return fresh networks; the first policy is nearly uniform, and ranges that are not whole are refused."""
         actor_key, critic_key = jax.random.split(key)
         size, inputs = spec.box.size * level_count(spec.box), spec.observation_size + 2
-        *inner, last = init_network(actor_key, (inputs, *self.hidden, size))
+        *inner, last = init_network(actor_key, (inputs, *self.hidden, size), spec.inputs)
         start = self.temperature if self.temperature is not None else self.initial_temperature
         trained = Trained(
             actor=(*inner, last._replace(weight=0.1 * last.weight)),
-            critic=init_critics(critic_key, 2, inputs + size, self.hidden, outputs=2),
+            critic=init_critics(critic_key, 2, inputs + size, self.hidden, 2, spec.inputs),
             log_temperature=jnp.asarray(math.log(start), jnp.float32),
         )
         return DiscreteAramState(trained, trained.critic, self.optimiser().init(trained))
@@ -184,7 +184,7 @@ class DiscreteAram:
 
     def export(self, state: DiscreteAramState) -> dict[str, Any]:
         """Return the actor: acceptance needs nothing else that was learnt."""
-        return {"actor": state.trained.actor}
+        return export_network("actor", state.trained.actor)
 
     def deterministic(
         self, state: DiscreteAramState, spec: Spec, observation: jax.Array, preference: jax.Array

@@ -140,7 +140,8 @@ class Focops:
     gradient_limit: float = 40.0
     """Largest norm of the policy's gradient."""
     cost: Literal["hinge", "excess"] = "hinge"
-    """`hinge` sums what breaks each row; `excess` is the left-hand side less the bound, for sets of one row."""
+    """`hinge` sums what breaks each row; `excess` is the left-hand side less the bound, negative inside: that of the
+    largest row, where the only set beside the box has several."""
     stored: Literal["raw", "projected"] = "raw"
     """Whose likelihood is compared: the drawn action's, or as published that of its projection."""
 
@@ -180,7 +181,7 @@ class Focops:
         )
         if self.cost == "excess" and len(own_sets(spec)) != 1:
             raise ConfigurationError(
-                f'cost="excess" needs a set with one row beside its box, but the set is '
+                f'cost="excess" needs one set beside the box, but the set is '
                 f'{spec.constraint.formula()}. Use cost="hinge".'
             )
         nothing = jnp.zeros((), jnp.float32)
@@ -274,7 +275,7 @@ class Focops:
         return {ROLLOUT: Memory(transition, None)}
 
     def cost_of(self, spec: Spec, observation: jax.Array, action: jax.Array) -> jax.Array:
-        """Return sum_i max(g_i, 0) over all rows, or g itself of the only set beside the box."""
+        """Return sum_i max(g_i, 0) over all rows, or max_i g_i of the only set beside the box."""
         if self.cost == "hinge":
             at, array, _ = spec.constraint.situation(observation, action)
             return jnp.sum(jnp.maximum(spec.constraint.excess(at, array), 0.0), axis=-1)

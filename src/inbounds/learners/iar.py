@@ -170,7 +170,8 @@ class Iar:
         """Draw levels (..., count, entries) from the policy."""
         levels = level_count(spec.box)
         seen = jnp.broadcast_to(
-            observation[..., None, :], (*observation.shape[:-1], count, observation.shape[-1])
+            spec.relative(observation)[..., None, :],
+            (*observation.shape[:-1], count, observation.shape[-1]),
         )
         noise = jax.random.normal(key, (*seen.shape[:-1], spec.box.size * levels), jnp.float32)
         return drawn_levels(policy, seen, noise, levels)
@@ -202,10 +203,9 @@ class Iar:
     ) -> jax.Array:
         """Return the action at the Gaussian's mean, before it is tested."""
         del preference
-        noise = jnp.zeros_like(base_law(state.trained.policy, observation).mean)
-        return from_levels(
-            spec.box, drawn_levels(state.trained.policy, observation, noise, level_count(spec.box))
-        )
+        seen = spec.relative(observation)
+        noise = jnp.zeros_like(base_law(state.trained.policy, seen).mean)
+        return from_levels(spec.box, drawn_levels(state.trained.policy, seen, noise, level_count(spec.box)))
 
     def samples(
         self,
@@ -259,7 +259,7 @@ class Iar:
     ) -> tuple[IarState, Metrics]:
         """Take one step of flow, posterior and value on a rollout (time, environments)."""
         value, next_value = (
-            apply_network(state.trained.value, seen)[..., 0]
+            apply_network(state.trained.value, spec.relative(seen))[..., 0]
             for seen in (batch.observation, batch.next_observation)
         )
         rollout = Rewarded(batch.reward[..., 0], batch.discount, batch.reward[..., 1] > 0, value, next_value)
@@ -285,14 +285,13 @@ class Iar:
         other_noise = jax.random.normal(other_key, (self.density_draws, *drawn.shape[:-1], width))
         # The policy's gradient must not reach the posterior: it could lower a density by explaining it badly.
         policy = trained.policy._replace(posterior=frozen.posterior)
-        own = log_density_bounds(policy, rows.observation, rows.level, own_noise, levels).middle
+        observation, seen = spec.relative(rows.observation), spec.relative(seen)
+        own = log_density_bounds(policy, observation, rows.level, own_noise, levels).middle
         others = log_density_bounds(policy, seen, drawn, other_noise, levels).middle
         bounds = log_density_bounds(trained.policy, seen[:, 0], drawn[:, 0], other_noise[:, :, 0], levels)
         gain = (rows.advantage - jnp.mean(rows.advantage)) / (jnp.std(rows.advantage) + 1e-8)
         policy_loss = -jnp.mean(gain * valid_score(own, others, is_valid))
-        critic_loss = 0.5 * jnp.mean(
-            (apply_network(trained.value, rows.observation)[:, 0] - rows.returns) ** 2
-        )
+        critic_loss = 0.5 * jnp.mean((apply_network(trained.value, observation)[:, 0] - rows.returns) ** 2)
         explanation = -jnp.mean(bounds.lower)
         metrics = {
             "policy_loss": policy_loss,

@@ -44,6 +44,12 @@ class Spec(NamedTuple):
         inputs = None if shift is None or scale is None else InputScale(shift, scale)
         return cls(observation_size, box, constraint, inputs)
 
+    def relative(self, observation: jax.Array) -> jax.Array:
+        """Return observations as networks see them, for maps whose first layer does not do it itself."""
+        if self.inputs is None:
+            return observation
+        return (observation - self.inputs.shift) / self.inputs.scale
+
 
 class Outcome(NamedTuple):
     """What the environments answered to a draw (leading axes: environments)."""
