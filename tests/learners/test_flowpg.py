@@ -11,6 +11,7 @@ from inbounds.constraints import Ball, Box, PowerBudget, WeightedL1, obs
 from inbounds.errors import ConfigurationError
 from inbounds.learners.flowpg import FlowPg, conditions_of
 from inbounds.learners.learner import Spec
+from inbounds.policies.coupling_flow import to_action
 from inbounds.replay.ring import Transition
 from tests.learners.probes import learn, moving_optimum
 
@@ -70,6 +71,24 @@ def test_valid_rates_are_measured_behind_the_flow():
     action = learner.deterministic(state, spec, observation, jnp.ones(2))
     drawn = learner.samples(state, spec, observation, jnp.ones(2), jax.random.key(1), 3)
     np.testing.assert_array_equal(drawn, np.repeat(np.asarray(action)[:, None], 3, axis=1))
+
+
+@pytest.mark.slow
+def test_noise_is_added_in_the_cube_before_the_flow_and_what_the_flow_makes_of_it_is_proposed():
+    probe = moving_optimum()
+    spec = spec_of(probe)
+    learner = FlowPg(
+        hidden=(8,), exploration=0.5, **{**FLOW, "flow_layers": 2, "flow_steps": 200, "flow_samples": 512}
+    )
+    states = jax.vmap(lambda key: learner.init(key, spec))(jax.random.split(jax.random.key(0), 1))
+    state, keys = jax.tree.map(lambda leaf: leaf[0], states), jax.random.split(jax.random.key(1), 1)
+    observation = jnp.asarray(probe.observations)
+    draw = learner.act(states, spec, observation[None], jnp.zeros((1, 4, 0)), keys, warm=False)
+    noise = jax.random.normal(keys[0], (4, 2))
+    latent = jnp.clip(learner.squashed(state.actor, observation) + 0.5 * noise, -1.0, 1.0)
+    made = to_action(state.layer.flow, latent, learner.condition(spec, observation))
+    np.testing.assert_allclose(draw.proposals[0, :, 0], np.clip(made, -1.0, 1.0), atol=1e-5)
+    assert np.max(np.abs(np.asarray(made - latent))) > 0.1  # the flow is not the identity
 
 
 @pytest.mark.parametrize(

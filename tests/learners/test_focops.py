@@ -12,6 +12,7 @@ from inbounds.errors import ConfigurationError
 from inbounds.learners.focops import Focops, divergence, focops_loss, log_density, next_multiplier
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.policies.proposal import Proposal
+from inbounds.replay.ring import Transition
 from tests.learners.probes import boundary_optimum, learn
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "rollout": 320}
@@ -64,6 +65,32 @@ def test_the_multiplier_settles_at_the_price_that_makes_both_actions_equal():
     mean_price, mean_share = np.mean(history[500:], axis=0)
     assert mean_price == pytest.approx(reward, abs=0.05)
     assert mean_share == pytest.approx(limit_share, abs=0.02)
+
+
+def rollout_of(costs, actions):
+    """Return episodes of one step each, which pay nothing and cost what is given."""
+    rows = costs.shape[0]
+    rewards = jnp.stack([jnp.zeros(rows), costs, jnp.ones(rows)], axis=-1)
+    seen = jnp.zeros((rows, 1, 1))
+    return Transition(seen, actions[:, None], rewards[:, None], jnp.zeros((rows, 1)), seen)
+
+
+def test_an_update_raises_the_multiplier_by_the_cost_and_then_makes_costly_actions_less_likely():
+    spec = spec_of(Ball(radius_squared=0.25) & BOX)
+    learner = Focops(hidden=(8,), batch_size=64, epochs=1, multiplier_rate=0.5, learning_rate=1e-2)
+    state = learner.init(jax.random.key(0), spec)
+    actions = jax.random.normal(jax.random.key(1), (256, 2))
+    batch = rollout_of(1.0 + actions[:, 0], actions)  # what goes along the first entry is costly
+    update = jax.jit(lambda now: learner.update(now, spec, batch, jax.random.key(2)))
+    moved, metrics = update(state)
+    mean_cost = float(jnp.mean(1.0 + actions[1:, 0]))  # an episode's start is known from the second step on
+    assert float(moved.multiplier) == pytest.approx(0.5 * mean_cost, rel=1e-4)
+    assert float(metrics["cost"]) == pytest.approx(mean_cost, rel=1e-4)
+
+    def mean_at_zero(now):
+        return np.asarray(learner.proposal(now.trained, jnp.zeros((1, 1))).mean[0])
+
+    assert mean_at_zero(moved)[0] < mean_at_zero(state)[0] - 1e-3
 
 
 def test_the_multiplier_stays_within_its_bounds():

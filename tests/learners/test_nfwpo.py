@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from inbounds.constraints import Box, SumBand
 from inbounds.errors import ConfigurationError
 from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Spec
@@ -63,6 +64,21 @@ def test_the_target_is_a_step_from_the_projection_towards_the_farthest_action():
         )
         np.testing.assert_allclose(corner[row], expected, atol=1e-4)
     np.testing.assert_array_equal(step.is_projected, [True, False, True, False])
+
+
+def test_the_farthest_action_is_sought_in_the_units_of_the_set():
+    """sum_i a_i <= 0 in a box whose entries have half widths 1 and 10, which a critic sees as [-1, 1] each.
+
+    A critic that values 3 x_1 + 4 x_2 is worth 3 a_1 + 0.4 a_2: the first entry goes to its end, the second pays.
+    """
+    low, high = np.array([-1.0, -10.0], np.float32), np.array([1.0, 10.0], np.float32)
+    spec = Spec.of(1, low, high, SumBand(total=-5.0, tolerance=5.0) & Box(low, high))
+    learner = Nfwpo(hidden=(), rate=1.0, critics=1)
+    state = learner.init(jax.random.key(0), spec)
+    (last,) = state.critic
+    critic = (last._replace(weight=jnp.asarray([[[0.0], [3.0], [4.0]]])),)
+    target = learner.frank_wolfe(critic, spec, jnp.zeros((1, 1)), jnp.zeros((1, 2))).target
+    np.testing.assert_allclose(np.asarray(target) * high, [[1.0, -1.0]], atol=1e-4)
 
 
 def test_targets_are_feasible_so_the_actor_is_pulled_inside():

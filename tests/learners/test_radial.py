@@ -9,6 +9,7 @@ import pytest
 
 from inbounds.learners.learner import Spec
 from inbounds.learners.radial import Dalpha, Drad, Srad
+from inbounds.policies.proposal import Proposal
 from tests.learners.probes import boundary_optimum, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
@@ -43,6 +44,25 @@ def test_target_actions_are_inside_the_set(learner):
     else:
         target = learner.target_action(state, spec, observation, noise).value
     assert np.all(task.constraint.contains(observation, target))
+
+
+@pytest.mark.slow
+def test_the_density_that_srad_learns_from_is_that_of_its_actions():
+    """The action is a function of standard normal noise: its density is that of the noise over |det| of the slope."""
+    probe = moving_optimum()
+    task, learner = probe.task, Srad()
+    spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+    observation = jnp.asarray(probe.observations)[0]
+    proposal = Proposal(jnp.asarray([0.2, -0.1]), jnp.asarray([-2.0, -1.5]))
+
+    def law(noise):
+        return learner.law(spec, observation, proposal, noise)
+
+    noise = jax.random.normal(jax.random.key(2), (16, 2))
+    slopes = jax.vmap(jax.jacfwd(lambda one: law(one).value))(noise)
+    log_slope = np.linalg.slogdet(np.asarray(slopes, np.float64)).logabsdet
+    expected = np.sum(-0.5 * np.asarray(noise) ** 2 - 0.5 * np.log(2 * np.pi), axis=1) - log_slope
+    np.testing.assert_allclose(jax.vmap(law)(noise).log_density, expected, rtol=1e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

@@ -103,6 +103,24 @@ def test_the_penalty_changes_the_actors_gradient_only():
     assert not np.allclose(plain.actor[-1].bias, priced.actor[-1].bias)
 
 
+@pytest.mark.parametrize(("log_std", "is_wider"), [(-3.0, False), (-0.5, True)])
+def test_a_tuned_temperature_moves_the_entropy_to_minus_the_dimension(log_std, is_wider):
+    """The entropy of N(0, e^-3) is -1.6 per entry, that of N(0, e^-0.5) is 0.9, less what the squashing takes."""
+    learner, spec = Sac(hidden=(8,), batch_size=64), spec_of(boundary_optimum())
+    state = learner.init(jax.random.key(0), spec)
+    last = state.trained.actor[-1]
+    bias = jnp.asarray([0.0, 0.0, log_std, log_std])
+    actor = (*state.trained.actor[:-1], last._replace(weight=0 * last.weight, bias=bias))
+    rows = jnp.zeros((64, 1))
+    batch = Transition(rows, jnp.zeros((64, 2)), rows, jnp.zeros(64), rows)
+    gradient, metrics = jax.grad(learner.total_loss, has_aux=True)(
+        state.trained._replace(actor=actor), state, spec, batch, learner.noise(jax.random.key(1), spec)
+    )
+    assert (float(metrics["entropy"]) > -2.0) == is_wider
+    # A gradient step goes against the sign: less temperature where the policy is wider than wanted.
+    assert float(gradient.log_temperature) == pytest.approx(float(metrics["entropy"]) + 2.0, rel=1e-4)
+
+
 def test_valid_rates_are_measured_on_draws_of_the_policy():
     learner, spec = Sac(hidden=(8,)), spec_of(boundary_optimum())
     state = learner.init(jax.random.key(0), spec)

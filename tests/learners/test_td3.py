@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from inbounds.constraints import Box
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.critics import critic_values
 from inbounds.learners.dpre import Dpre
@@ -123,6 +124,22 @@ def test_actor_and_targets_wait_for_their_turn():
     assert is_same(first.actor, state.actor) and is_same(first.target_critic, state.target_critic)
     assert not is_same(first.critic, state.critic)
     assert not is_same(second.actor, first.actor) and not is_same(second.target_critic, first.target_critic)
+
+
+def test_exploration_noise_is_a_share_of_half_the_box():
+    """A box of half width 4 around 1: a tenth of the range that the network sees is 0.4 in the environment's units."""
+    low, high = np.full(2, -3.0, np.float32), np.full(2, 5.0, np.float32)
+    spec, learner = Spec.of(1, low, high, Box(low, high)), Td3(hidden=(8,), exploration=0.1)
+    states = jax.vmap(lambda key: learner.init(key, spec))(jax.random.split(jax.random.key(0), 1))
+    observation, keys = jnp.ones((1, 4_000, 1)), jax.random.split(jax.random.key(1), 1)
+    draw = learner.act(states, spec, observation, jnp.zeros((1, 4_000, 0)), keys, warm=False)
+    state = jax.tree.map(lambda leaf: leaf[0], states)
+    centre = learner.deterministic(state, spec, observation[0], jnp.ones(2))
+    moved = np.asarray(draw.action[0] - centre)
+    np.testing.assert_allclose(moved.std(axis=0), 0.4, rtol=0.05)
+    np.testing.assert_allclose(moved.mean(axis=0), 0.0, atol=0.03)
+    uniform = learner.act(states, spec, observation, jnp.zeros((1, 4_000, 0)), keys, warm=True).action[0]
+    np.testing.assert_allclose([uniform.min(), uniform.max(), uniform.mean()], [-3.0, 5.0, 1.0], atol=0.1)
 
 
 def test_valid_rates_are_measured_without_noise():
