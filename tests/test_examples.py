@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from inbounds.learners import registry
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKED = ("portfolio", "robot_power_budget", "motor_drive", "reservoir")
@@ -27,3 +31,18 @@ def test_a_worked_example_is_short_and_explained(name: str) -> None:
 def test_every_request_has_its_answer() -> None:
     rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "answers.md").read_text(), re.MULTILINE)
     assert rows == [str(number) for number in range(1, 21)]
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+def test_the_new_learner_passes_the_test_that_is_shown_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "LEARNERS", dict(registry.LEARNERS))
+    learner = runpy.run_path(str(ROOT / "examples" / "add_a_learner.py"), run_name="example")["ShapedTd3"]
+    (shown,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "extend.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    names: dict[str, Any] = {"ShapedTd3": learner}
+    exec(shown, names)
+    assert registry.name_of(learner()) == "shaped"
+    (test,) = (names[name] for name in names if name.startswith("test_"))
+    test()
