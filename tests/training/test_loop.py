@@ -65,7 +65,10 @@ def test_a_run_folder_explains_itself(compiled_run):
     folder, summary = compiled_run
     config = json.loads((folder / "config.json").read_text())
     assert config["training"]["warm_up"] == 20 and config["learner"]["penalty"] == 0.2
-    assert json.loads((folder / "provenance.json").read_text())["packages"]["jax"]
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["packages"]["jax"]
+    first = next(RunFolder(folder).rows(EVALUATIONS))
+    assert 0 < provenance["preparation_seconds"] < first["seconds"]  # what is trained beforehand counts
     assert [row["step"] for row in rows(folder, EVALUATIONS)] == [40, 40, 80, 80, 120, 120]
     assert summary.worst_violation == 0.0
     assert "valid action rate" in str(summary)

@@ -62,6 +62,7 @@ def train(
     else:
         folder.create(resolved(chosen, agent, name_of(agent), config, training.environments), provenance())
         training.start()
+        folder.amend_provenance(preparation_seconds=round(training.seconds, 2))
     training.run()
     return RunSummary.read(path)
 
