@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -358,6 +359,15 @@ class Constraint(abc.ABC):
         at = read_situation(like, observation, previous_action)
         at.require_fitting(int(size))
         return at, int(size)
+
+
+def common_size(members: Sequence[Constraint], purpose: str) -> int | None:
+    """Return of how many entries all members speak, None where none of them tells; refuse those that differ."""
+    sizes = [(member.formula(), member.size()) for member in members if member.size() is not None]
+    if len({size for _, size in sizes}) > 1:
+        listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes)
+        raise ConstraintError(f"these constraints cannot {purpose}: {listed}. Give them the same dimension.")
+    return sizes[0][1] if sizes else None
 
 
 def _verdict(names: list[str], rows: np.ndarray[Any, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from inbounds.constraints.alternating import Projection, central_point, nearest_by_turns
 from inbounds.constraints.arrays import Array, clip, stack_rows
 from inbounds.constraints.box import Bounds, box_centre, corner, spread
-from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.constraint import Constraint, common_size
 from inbounds.constraints.farthest import FarthestInBox
 from inbounds.constraints.level_set import unbounded
 from inbounds.constraints.linear_rows import (
@@ -66,17 +66,7 @@ class Intersection(Constraint):
             raise ConstraintError(
                 "Intersection: no constraints were given, so that nothing is limited. Give at least one."
             )
-        sizes = [member.size() for member in self.constraints if member.size() is not None]
-        if len(set(sizes)) > 1:
-            listed = "; ".join(
-                f"{member.formula()} speaks of {member.size()} entries"
-                for member in self.constraints
-                if member.size() is not None
-            )
-            raise ConstraintError(
-                f"these constraints cannot hold together: {listed}. Give them the same dimension."
-            )
-        self._size = next(iter(sizes), None)
+        self._size = common_size(self.constraints, "hold together")
         limits = [member.limits for member in self.constraints if isinstance(member, SumBand)]
         boxes = [member for member in self.constraints if isinstance(member, BoxLike)]
         self._boxes: tuple[BoxLike, ...] = (*boxes, *(limit for limit in limits if limit is not None))

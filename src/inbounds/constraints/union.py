@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inbounds.constraints.arrays import Array, convert, dot, is_traced, largest, least, stack_rows
-from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.constraint import Constraint, common_size
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError, EmptySetError
 
@@ -41,17 +41,7 @@ class Union(Constraint):
             raise ConstraintError(
                 "Union: no constraints were given, so no action is allowed. Give at least one."
             )
-        sizes = [member.size() for member in self.constraints if member.size() is not None]
-        if len(set(sizes)) > 1:
-            listed = "; ".join(
-                f"{member.formula()} speaks of {member.size()} entries"
-                for member in self.constraints
-                if member.size() is not None
-            )
-            raise ConstraintError(
-                f"these constraints cannot be joined: {listed}. Give them the same dimension."
-            )
-        self._size = next(iter(sizes), None)
+        self._size = common_size(self.constraints, "be joined")
 
     def restricted_to(self, other: Constraint) -> Constraint:
         """Return the intersection with another set, which is the union of the members' intersections with it.
