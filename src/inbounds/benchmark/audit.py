@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.benchmark.audited_policy import AuditedPolicy, open_policy
+from inbounds.benchmark.tasks import find_task
 from inbounds.constraints import Constraint
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConfigurationError, ConstraintError
-from inbounds.tasks.registry import make
 from inbounds.tasks.task import Task
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
@@ -117,7 +117,7 @@ def audit(
         raise ConfigurationError(
             f"steps={steps}, episodes={episodes}: nothing would be judged. Use 1 or more."
         )
-    chosen = make(task) if isinstance(task, str) else task
+    chosen = find_task(task) if isinstance(task, str) else task
     with open_policy(policy, chosen, seed, deterministic, preference, interpreter) as opened:
         return _replay(opened, chosen, steps, episodes, seed, deterministic)
 

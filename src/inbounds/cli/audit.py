@@ -77,9 +77,9 @@ def run(arguments: list[str]) -> int:
 def audited_task(name: str) -> Any:
     """Return a task by its name, or import one; a function that makes a task is called."""
     if ":" not in name:
-        from inbounds.tasks.registry import make
+        from inbounds.benchmark.tasks import find_task
 
-        return make(name)
+        return find_task(name)
     from inbounds.benchmark.audited_policy import imported
     from inbounds.errors import InvalidInputError
     from inbounds.tasks.task import Task
