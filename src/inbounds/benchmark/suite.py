@@ -149,11 +149,9 @@ BEYOND_PAPER_VARIANTS: dict[str, dict[str, Any]] = {
     "one-preference": {"preference": (0.9, 0.1), "initial_temperature": 0.1},
     "learning-rate-0.001": {"learning_rate": 1e-3, "initial_temperature": 0.1},
     "start-interior": {"start": "interior", "initial_temperature": 0.1},
-    "preferences-from-0.8-penalty-1": {
-        **{"least_return_weight": 0.8, "penalty": 1.0, "initial_temperature": 0.1}
-    },
+    "penalty-1-preferences-from-0.8": {"least_return_weight": 0.8, "penalty": 1.0},
 }
-"""Ideas that the paper does not have, as switches of ARAM beside a common reference."""
+"""Ideas that the paper does not have, as switches of ARAM beside a common reference, `temperature-from-0.1`."""
 
 
 def _beyond_paper() -> Iterator[Cell]:
