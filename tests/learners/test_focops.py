@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from inbounds.constraints import Ball, Box, Polytope
-from inbounds.errors import ConfigurationError
+from inbounds.constraints import Ball, Box, Polytope, SumBand
 from inbounds.learners.focops import Focops, divergence, focops_loss, log_density, next_multiplier
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.policies.proposal import Proposal
 from inbounds.replay.ring import Transition
+from inbounds.tasks.registry import make
 from tests.learners.probes import boundary_optimum, learn
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "rollout": 320}
@@ -119,7 +119,7 @@ def test_divergence_and_density_are_those_of_gaussians():
 @pytest.mark.parametrize("stored", ["raw", "projected"])
 def test_the_cost_is_that_of_the_drawn_action_whatever_is_stored(stored):
     spec = spec_of(Ball(radius_squared=0.25) & BOX)
-    learner = Focops(stored=stored, cost="excess")
+    learner = Focops(stored=stored, cost="published")
     draw = learner.act(
         jax.tree.map(lambda leaf: leaf[None], learner.init(jax.random.key(0), spec)),
         spec,
@@ -144,7 +144,46 @@ def test_the_hinge_adds_up_what_breaks_each_row():
     np.testing.assert_allclose(cost, [0.5, 0.0], atol=1e-6)
 
 
-def test_the_published_cost_needs_a_single_set():
-    spec = spec_of(Ball(radius_squared=0.25) & Polytope([[1.0, 1.0]], [0.2]) & BOX)
-    with pytest.raises(ConfigurationError, match="hinge"):
-        Focops(cost="excess").init(jax.random.key(0), spec)
+def published_cost(constraint, actions):
+    low = np.full(len(actions[0]), -1.0, np.float32)
+    spec = Spec.of(1, low, -low, constraint)
+    learner = Focops(preset="paper")
+    return np.asarray(learner.cost_of(spec, jnp.zeros((len(actions), 1)), jnp.asarray(actions)))
+
+
+def test_the_published_cost_of_one_row_is_its_left_hand_side_less_the_bound():
+    ball = Ball(radius_squared=0.25) & BOX
+    np.testing.assert_allclose(published_cost(ball, [[0.6, 0.8], [0.0, 0.3]]), [0.75, -0.16], atol=1e-6)
+    line = Polytope([[1.0, 2.0]], [0.5]) & BOX
+    np.testing.assert_allclose(published_cost(line, [[1.5, 0.0], [0.1, -0.3]]), [1.0, -1.0], atol=1e-6)
+
+
+def test_the_published_cost_of_a_band_adds_up_what_breaks_it_and_pays_nothing_inside():
+    band = SumBand(total=90.0, tolerance=5.0, low=np.full(3, 10.0), high=np.full(3, 40.0))
+    actions = [[45.0, 45.0, 20.0], [8.0, 30.0, 30.0], [30.0, 30.0, 30.0]]
+    expected = [15.0 + 5.0 + 5.0, 17.0 + 2.0, 0.0]  # the box repeats the limits, which are charged once
+    box = Box(np.full(3, 10.0), np.full(3, 40.0))
+    np.testing.assert_allclose(published_cost(band & box, actions), expected, atol=1e-4)
+
+
+def test_the_published_cost_of_several_rows_adds_up_what_breaks_each():
+    corner = Polytope([[1.0, 0.0], [0.0, 1.0]], [0.2, 0.3])
+    actions = [[0.5, 0.5], [0.5, -3.0], [-0.5, 0.1]]
+    np.testing.assert_allclose(published_cost(corner & BOX, actions), [0.5, 0.3, 0.0], atol=1e-6)
+    both = Ball(radius_squared=0.25) & Polytope([[1.0, 1.0]], [0.2]) & BOX
+    np.testing.assert_allclose(published_cost(both, [[0.6, 0.8], [0.1, 0.0]]), [0.75 + 1.2, 0.0], atol=1e-6)
+
+
+def test_without_another_set_the_box_is_charged():
+    np.testing.assert_allclose(published_cost(BOX, [[1.5, -1.25], [0.0, 0.0]]), [0.75, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["reacher", "hopper", "nsfnet", "bss3z"])
+def test_the_published_cost_is_defined_on_every_task_and_has_a_sign_on_single_rows_only(name):
+    task = make(name)
+    spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+    seen = np.ones(task.observation_size)
+    inside = task.constraint.interior_point(seen)
+    cost = Focops(preset="paper").cost_of(spec, jnp.asarray(seen)[None], jnp.asarray(inside)[None])
+    assert cost.shape == (1,)
+    assert cost[0] < 0 if name in ("reacher", "hopper") else cost[0] == 0

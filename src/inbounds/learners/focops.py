@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.constraints.intersection import BoxLike
 from inbounds.errors import ConfigurationError
 from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
+from inbounds.learners.constraint_cost import hinge_cost, published_cost
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import Network, apply_network, export_network, init_network
@@ -25,7 +25,7 @@ METRICS = ("policy_loss", "critic_loss", "value", "divergence", "multiplier", "c
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "paper": {"hidden": (64, 64), "cost": "excess"},
+    "paper": {"hidden": (64, 64), "cost": "published"},
 }
 
 
@@ -105,7 +105,7 @@ class Focops:
     """FOCOPS (Zhang et al. 2020), whose drawn actions are projected before they are executed.
 
     The constraint enters as the cost of a constrained MDP: E[sum_t gamma^t c_t] <= 0 with c_t the excess of
-    the drawn action. It binds on average over time, never for a single action, which is why each one is
+    the drawn action (`cost`). It binds on average over time, never for a single action, which is why each one is
     projected.
     """
 
@@ -139,9 +139,10 @@ class Focops:
     """Price of the squared weights of both values."""
     gradient_limit: float = 40.0
     """Largest norm of the policy's gradient."""
-    cost: Literal["hinge", "excess"] = "hinge"
-    """`hinge` sums what breaks each row; `excess` is the left-hand side less the bound, negative inside: that of the
-    largest row, where the only set beside the box has several."""
+    cost: Literal["hinge", "published"] = "hinge"
+    """What an action is charged, in the units of the set's rows. `hinge`: what it breaks of each row, box included,
+    added up. `published`: where one row stands beside the box (Reacher, HalfCheetah, Hopper, Ant), its left-hand side
+    less the bound, negative inside; where several do (NSFnet, BSS), for which nothing is published, their hinges."""
     stored: Literal["raw", "projected"] = "raw"
     """Whose likelihood is compared: the drawn action's, or as published that of its projection."""
 
@@ -179,11 +180,6 @@ class Focops:
             value=network(keys[1], 1),
             cost_value=network(keys[2], 1),
         )
-        if self.cost == "excess" and len(own_sets(spec)) != 1:
-            raise ConfigurationError(
-                f'cost="excess" needs one set beside the box, but the set is '
-                f'{spec.constraint.formula()}. Use cost="hinge".'
-            )
         nothing = jnp.zeros((), jnp.float32)
         return FocopsState(
             trained, self.optimiser().init(trained), nothing, nothing, dict.fromkeys(METRICS, nothing)
@@ -275,12 +271,8 @@ class Focops:
         return {ROLLOUT: Memory(transition, None)}
 
     def cost_of(self, spec: Spec, observation: jax.Array, action: jax.Array) -> jax.Array:
-        """Return sum_i max(g_i, 0) over all rows, or max_i g_i of the only set beside the box."""
-        if self.cost == "hinge":
-            at, array, _ = spec.constraint.situation(observation, action)
-            return jnp.sum(jnp.maximum(spec.constraint.excess(at, array), 0.0), axis=-1)
-        excess: jax.Array = own_sets(spec)[0].violation(observation, action)
-        return excess
+        """Return the cost that the settings name."""
+        return (hinge_cost if self.cost == "hinge" else published_cost)(spec, observation, action)
 
     def adapt(self, state: FocopsState, draw: Draw, step: jax.Array, warm: bool) -> FocopsState:
         """Count nothing: projections of executed actions are counted by the loop."""
@@ -381,11 +373,6 @@ class Focops:
         entropy = jnp.sum(trained.log_std) + 0.5 * trained.log_std.size * math.log(2 * math.pi * math.e)
         metrics = {"policy_loss": policy_loss, "critic_loss": critic_loss, "entropy": entropy}
         return policy_loss + critic_loss, metrics
-
-
-def own_sets(spec: Spec) -> list[Any]:
-    """Return the sets beside the box."""
-    return [member for member in spec.constraint.members() if not isinstance(member, BoxLike)]
 
 
 def unsquashed(spec: Spec, action: jax.Array) -> jax.Array:
