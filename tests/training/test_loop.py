@@ -16,11 +16,12 @@ from safetensors.numpy import load_file
 import inbounds as ib
 from inbounds.errors import CheckpointError, ConfigurationError, DivergenceError
 from inbounds.learners.aram import Aram
+from inbounds.learners.focops import Focops
 from inbounds.training import checkpoint as checkpoints
 from inbounds.training.api import train
 from inbounds.training.checkpoint import latest_checkpoint, read_checkpoint
 from inbounds.training.config import TrainingConfig
-from inbounds.training.loop import available_threads
+from inbounds.training.loop import Training, available_threads, resolved
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 from tests.learners import probes
 
@@ -220,8 +221,23 @@ def test_impossible_settings_are_refused_before_anything_starts(settings, remedy
 
 
 def test_warm_up_defaults_to_a_tenth_of_the_steps_but_at_most_ten_thousand():
-    assert TrainingConfig(steps=50_000).warm_up_steps() == 5_000
-    assert TrainingConfig(steps=1_000_000).warm_up_steps() == 10_000
+    assert TrainingConfig(steps=50_000).warm_up_steps(TINY) == 5_000
+    assert TrainingConfig(steps=1_000_000).warm_up_steps(TINY) == 10_000
+
+
+def test_an_on_policy_learner_has_no_random_phase_unless_one_is_asked_for(tmp_path):
+    learner = Focops(hidden=(4,), rollout=8, batch_size=8, epochs=1)
+    for asked, expected in ((None, 0), (5, 5)):
+        config = TrainingConfig(steps=100, environments=2, warm_up=asked)
+        training = Training(moving_task(), learner, config, RunFolder(tmp_path / "run"))
+        assert training.collector.warm_up == expected
+        written = resolved(moving_task(), learner, "focops", config, environments=2)
+        assert written["training"]["warm_up"] == expected
+
+
+def test_a_learner_with_a_replay_needs_a_first_step_to_learn_from(tmp_path):
+    with pytest.raises(ConfigurationError, match="Raise warm_up"):
+        train(moving_task(), TINY, out=tmp_path / "run", steps=100, warm_up=0)
 
 
 def test_a_loaded_policy_acts_feasibly_and_repeatably(compiled_run):

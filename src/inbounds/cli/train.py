@@ -102,7 +102,8 @@ def show_settings(console: Console, request: Request, task: Any, folder: Path) -
 
 def settings_rows(request: Request) -> Iterator[tuple[str, str]]:
     """Return training settings and the learner's own, on a few lines."""
-    training = dataclasses.asdict(request.training) | {"warm_up": request.training.warm_up_steps()}
+    warm_up = request.training.warm_up_steps(request.learner)
+    training = dataclasses.asdict(request.training) | {"warm_up": warm_up}
     shown = [
         f"{name} {plain(value)}" for name, value in training.items() if name != "out" and value is not None
     ]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inbounds.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from inbounds.learners.learner import Learner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +27,7 @@ class TrainingConfig:
     updates_per_step: float = 1.0
     """Gradient steps per environment step."""
     warm_up: int | None = None
-    """Random steps before learning starts; by default min(10,000, steps / 10)."""
+    """Random steps before learning starts; by default min(10,000, steps / 10), and none for on-policy learners."""
     capacity: int = 1_000_000
     """Transitions that each replay ring holds."""
     evaluate_every: int = 10_000
@@ -60,19 +64,26 @@ class TrainingConfig:
         if self.updates_per_step <= 0:
             raise ConfigurationError(f"updates_per_step={self.updates_per_step} must be positive.")
 
-    def warm_up_steps(self) -> int:
-        """Return the length of the random phase."""
-        return min(10_000, self.steps // 10) if self.warm_up is None else self.warm_up
+    def warm_up_steps(self, learner: Learner) -> int:
+        """Return the length of the random phase; an on-policy learner acts and learns from the first step on."""
+        if self.warm_up is not None:
+            return self.warm_up
+        return 0 if is_on_policy(learner) else min(10_000, self.steps // 10)
 
 
-def require_learnable(config: TrainingConfig, batch_size: int) -> None:
+def is_on_policy(learner: Learner) -> bool:
+    """Tell whether a learner uses what it did once, a rollout at a time, instead of keeping a replay."""
+    return bool(getattr(learner, "rollout", 0))
+
+
+def require_learnable(config: TrainingConfig, learner: Learner) -> None:
     """Refuse a replay that could never fill a batch."""
-    if config.capacity < batch_size:
+    if config.capacity < learner.batch_size:
         raise ConfigurationError(
-            f"capacity={config.capacity} is smaller than batch_size={batch_size}, so the learner would wait for ever. "
-            f"Raise capacity or lower batch_size."
+            f"capacity={config.capacity} is smaller than batch_size={learner.batch_size}, so the learner would wait "
+            f"for ever. Raise capacity or lower batch_size."
         )
-    if config.warm_up_steps() < 1:
+    if config.warm_up_steps(learner) < 1 and not is_on_policy(learner):
         raise ConfigurationError(
             "at least one warm-up step is needed before the first update. Raise warm_up."
         )

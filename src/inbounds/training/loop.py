@@ -48,7 +48,7 @@ class Training:
         callbacks: Sequence[Callback] = (),
     ) -> None:
         """Build programs, environments and the evaluator; nothing has moved yet."""
-        require_learnable(config, learner.batch_size)
+        require_learnable(config, learner)
         self.task, self.learner, self.config, self.folder, self.callbacks = (
             task,
             learner,
@@ -77,11 +77,11 @@ class Training:
         if task.compiled is not None:
             intervals = (config.steps, config.evaluate_every, config.checkpoint_every, LOG_EVERY)
             self.collector = CompiledCollector(
-                task, self.programs, keys, self.seeds, config.warm_up_steps(), intervals
+                task, self.programs, keys, self.seeds, config.warm_up_steps(learner), intervals
             )
         else:
             self.collector = HostCollector(
-                task, self.programs, keys, self.seeds, config.warm_up_steps(), threads
+                task, self.programs, keys, self.seeds, config.warm_up_steps(learner), threads
             )
         self.evaluator = Evaluator(task, learner, self.spec, config.episodes, threads)
         self.keys = keys
@@ -294,6 +294,6 @@ def resolved(
         "training": {
             **dataclasses.asdict(config),
             "environments": environments,
-            "warm_up": config.warm_up_steps(),
+            "warm_up": config.warm_up_steps(learner),
         },
     }
