@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +92,14 @@ class UniformPolicy:
         if self.exploration:
             return jnp.full(shape, -1.0)
         return jax.random.uniform(key, shape, jnp.float32, -1.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectingPolicy(UniformPolicy):
+    """The uniform policy, judged by the first feasible of its draws."""
+
+    is_judged_by_draws: ClassVar[bool] = True
+    proposals: int = 4
 
 
 def spec_of(task: Task) -> Spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from inbounds.benchmark.evaluation import (
     suggested_preference,
     sweep_preferences,
 )
+from inbounds.benchmark.inference import compiled_policy
 from inbounds.benchmark.trained import TrainedRun, with_exported
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
 from inbounds.learners.aram import Aram
 from inbounds.training import evaluate
 from inbounds.training.record import RunFolder
-from tests.benchmark.probe import HORIZON, UniformPolicy, probe_task, spec_of
+from tests.benchmark.probe import HORIZON, RejectingPolicy, UniformPolicy, probe_task, spec_of
 from tests.benchmark.synthetic_runs import write_run
 
 
@@ -69,6 +71,34 @@ def test_the_return_is_that_of_the_projected_action_without_scale_or_discount(tm
     expected = 0.5 * infeasible - (HORIZON - infeasible)
     assert final.returns == pytest.approx(np.full((2, 3), expected), abs=1e-5)
     assert final.worst_violation <= 0
+
+
+def test_a_policy_that_is_judged_by_draws_executes_the_first_feasible_one(tmp_path: Path) -> None:
+    # The half [-1, 0] is feasible. 15 of 16 states have a feasible one among 4 draws, which is uniform there; in the
+    # others the last draw, uniform in [0, 1], is projected to 0.
+    final = evaluate_run(probe_run(tmp_path, 0.5, RejectingPolicy()), episodes=400)
+    assert final.returns.mean() == pytest.approx(-0.5 * 15 / 16 * HORIZON, abs=0.15)  # 5 errors
+    assert final.deterministic_valid_rate == pytest.approx(np.full(2, 15 / 16), abs=0.02)
+    assert np.array(final.solver_calls.evaluation) == pytest.approx(np.full(2, 400 * HORIZON / 16), rel=0.3)
+    assert final.worst_violation <= 0
+
+
+def test_draws_differ_between_steps_seeds_and_evaluations_but_not_between_repetitions(tmp_path: Path) -> None:
+    run = probe_run(tmp_path, 1.0, RejectingPolicy())
+    first, again = evaluate_run(run, episodes=2), evaluate_run(run, episodes=2)
+    np.testing.assert_array_equal(first.returns, again.returns)
+    other = evaluate_run(run, episodes=2, salt=1)
+    assert len(np.unique(np.concatenate([first.returns, other.returns]))) == 8
+    alone = evaluate_run(dataclasses.replace(run, seeds=(1,), states=jnp.zeros(1)), episodes=2)
+    np.testing.assert_array_equal(alone.returns[0], first.returns[1])
+
+
+def test_the_policy_for_single_observations_is_the_one_that_is_judged(tmp_path: Path) -> None:
+    act = compiled_policy(probe_run(tmp_path, 0.75), (0.9, 0.1))
+    np.testing.assert_allclose([act(np.array([float(step)]))[0] for step in range(4)], [0.5, -1.0, -1.0, 0.5])
+    drawing = compiled_policy(probe_run(tmp_path / "other", 0.5, RejectingPolicy()), (0.9, 0.1))
+    drawn = np.array([drawing(np.zeros(1))[0] for _ in range(40)])
+    assert len(np.unique(drawn)) > 30 and drawn.max() <= 0
 
 
 def test_solver_calls_of_training_come_from_the_metrics_by_cause(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.benchmark.trained import TrainedRun
+from inbounds.training.evaluate import judged_draw
 
 Act = Callable[[NDArray[np.floating]], NDArray[np.floating]]
 
@@ -39,21 +41,21 @@ class InferenceTime(NamedTuple):
 
 
 def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
-    """Return the evaluation's policy for single observations: deterministic, projected if it must be."""
-    state = jax.tree.map(lambda leaf: leaf[0], run.states)
+    """Return the evaluation's policy for single observations, of the first seed."""
+    state = jax.tree.map(lambda leaf: leaf[:1], run.states)
     weights = jnp.asarray(preference, jnp.float32)
-    constraint = run.spec.constraint
+    turns = itertools.count()
 
     # The state is an argument and not a constant of the program, so that seeds and runs share what was compiled.
     @jax.jit
-    def chosen(state: Any, observation: jax.Array) -> jax.Array:
-        raw = run.learner.deterministic(state, run.spec, observation, weights)
-        action: jax.Array = jax.lax.cond(
-            constraint.contains(observation, raw), lambda: raw, lambda: constraint.project(observation, raw)
-        )
-        return action
+    def chosen(state: Any, observation: jax.Array, turn: jax.Array) -> jax.Array:
+        keys = jax.random.fold_in(jax.random.key(0), turn)[None]
+        draw = judged_draw(run.learner, run.spec, state, observation[None, None], weights, keys)
+        return draw.action[0, 0]
 
-    return lambda observation: np.asarray(chosen(state, jnp.asarray(observation, jnp.float32)))
+    return lambda observation: np.asarray(
+        chosen(state, jnp.asarray(observation, jnp.float32), np.int32(next(turns)))
+    )
 
 
 def deployed_policy(run: TrainedRun, preference: tuple[float, float]) -> Act | None:

@@ -110,6 +110,8 @@ class Iar:
     """Environment steps of a seed between two updates."""
 
     presets: ClassVar[dict[str, dict[str, Any]]]
+    is_judged_by_draws: ClassVar[bool] = True
+    """The policy is pi', which only rejection draws from; the flow at its mean is no likely action of it."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""

@@ -1,8 +1,9 @@
 """How good and how valid a policy is: the paper's protocol, for all seeds of a run at once.
 
 Return: undiscounted, unscaled reward of episodes in which the deterministic action, projected where it must be, is
-executed. Valid action rate: share of raw policy samples, 100 at every visited state, with violation <= 0 in
-float64; averaged over the states of an episode, then over episodes.
+executed; a learner whose policy is a restricted law has no such action, and draws until a feasible one comes. Valid
+action rate: share of raw policy samples, 100 at every visited state, with violation <= 0 in float64; averaged over the
+states of an episode, then over episodes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.learners.learner import Learner, Spec
+from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.tasks.task import Task
 
 SAMPLES = 100
@@ -32,7 +34,7 @@ class Evaluation(NamedTuple):
     valid_rate: NDArray[np.float64]
     """(seeds,): share of raw policy samples that are feasible."""
     deterministic_valid_rate: NDArray[np.float64]
-    """(seeds,): share of visited states whose raw deterministic action is feasible."""
+    """(seeds,): share of visited states whose raw deterministic action, or one of the draws, is feasible."""
     projections: NDArray[np.int64]
     """(seeds,): actions that had to be projected before they were executed."""
     worst_violation: float
@@ -49,6 +51,23 @@ class Rollout(NamedTuple):
     alive: NDArray[np.bool_]
 
 
+def judged_draw(
+    learner: Learner, spec: Spec, states: Any, observation: jax.Array, preference: jax.Array, keys: jax.Array
+) -> Draw:
+    """Return what a policy does when it is judged, at observations (seeds, rows, observation size).
+
+    It proposes its deterministic action; a learner that says `is_judged_by_draws` proposes as many draws as it does
+    while learning. The first feasible proposal is executed, or else the projection of the last.
+    """
+
+    def one_seed(state: Any, seen: jax.Array, key: jax.Array) -> jax.Array:
+        if getattr(learner, "is_judged_by_draws", False):
+            return learner.samples(state, spec, seen, preference, key, learner.proposals)
+        return learner.deterministic(state, spec, seen, preference)[..., None, :]
+
+    return accept_first(spec.constraint, observation, jax.vmap(one_seed)(states, observation, keys))
+
+
 class Evaluator:
     """Plays episodes with environments and keys of its own, so that evaluating more often changes no training."""
 
@@ -62,7 +81,7 @@ class Evaluator:
             threads,
         )
         self._environments: Any = None
-        self._act = jax.jit(self._act_projected)
+        self._act = jax.jit(self._act_judged)
         self._valid = jax.jit(self._valid_share)
         self._play = jax.jit(self._play_compiled)
 
@@ -78,29 +97,26 @@ class Evaluator:
             ]
             for seed in seeds
         ]
+        draw_keys = jnp.stack([jax.random.fold_in(jax.random.key(salt), seed) for seed in seeds])
         if self.task.compiled is not None:
             keys = jnp.stack([jnp.stack([jax.random.key(value) for value in row]) for row in episode_seeds])
-            played = jax.tree.map(np.asarray, self._play(states, weights, keys))
+            played = jax.tree.map(np.asarray, self._play(states, weights, keys, draw_keys))
             observation, action, is_feasible, reward, ended = played
             rollout = Rollout(observation, action, is_feasible, reward, _alive(ended))
         else:
-            rollout = self._play_host(states, weights, episode_seeds)
+            rollout = self._play_host(states, weights, episode_seeds, draw_keys)
         return self._summarise(states, weights, rollout, salt)
 
-    def _act_projected(
-        self, states: Any, observation: jax.Array, preference: jax.Array
+    def _act_judged(
+        self, states: Any, observation: jax.Array, preference: jax.Array, keys: jax.Array, time: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        raw = jax.vmap(lambda state, seen: self.learner.deterministic(state, self.spec, seen, preference))(
-            states, observation
-        )
-        constraint = self.spec.constraint
-        is_feasible = constraint.contains(observation, raw)
-        action = jax.lax.cond(
-            jnp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw
-        )
-        return action, is_feasible
+        now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
+        draw = judged_draw(self.learner, self.spec, states, observation, preference, now)
+        return draw.action, ~draw.is_projected
 
-    def _play_host(self, states: Any, preference: jax.Array, seeds: list[list[int]]) -> Rollout:
+    def _play_host(
+        self, states: Any, preference: jax.Array, seeds: list[list[int]], draw_keys: jax.Array
+    ) -> Rollout:
         shape = (len(seeds), self.episodes)
         if self._environments is None or self._environments.count != shape[0] * shape[1]:
             if self.task.host is None:
@@ -111,7 +127,9 @@ class Evaluator:
         steps: list[tuple[NDArray[Any], ...]] = []
         while alive.any():
             shaped = observation.reshape(*shape, -1)
-            action, is_feasible = self._act(states, jnp.asarray(shaped, jnp.float32), preference)
+            action, is_feasible = self._act(
+                states, jnp.asarray(shaped, jnp.float32), preference, draw_keys, np.int32(len(steps))
+            )
             executed = np.asarray(action)
             step = self._environments.step(executed.reshape(shape[0] * shape[1], -1))
             steps.append((shaped, executed, np.asarray(is_feasible), step.reward.reshape(shape), alive))
@@ -119,7 +137,9 @@ class Evaluator:
             observation = step.observation
         return Rollout(*(np.stack(column) for column in zip(*steps, strict=True)))
 
-    def _play_compiled(self, states: Any, preference: jax.Array, keys: jax.Array) -> tuple[jax.Array, ...]:
+    def _play_compiled(
+        self, states: Any, preference: jax.Array, keys: jax.Array, draw_keys: jax.Array
+    ) -> tuple[jax.Array, ...]:
         assert self.task.compiled is not None
         environment = self.task.compiled()
         begin = jax.vmap(jax.vmap(environment.reset))
@@ -127,7 +147,7 @@ class Evaluator:
 
         def turn(carry: Any, time: jax.Array) -> Any:
             state, observation = carry
-            action, is_feasible = self._act_projected(states, observation, preference)
+            action, is_feasible = self._act_judged(states, observation, preference, draw_keys, time)
             step_keys = jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, time)))(keys)
             step = advance(state, action, step_keys)
             ended = step.terminated | step.truncated
