@@ -34,7 +34,7 @@ import numpy as np
 
 import inbounds as ib
 from benchmarks.provenance import ROOT, save_result
-from inbounds.deploy.policy import Policy
+from inbounds.deploy.acting import Policy
 from inbounds.deploy.policy_proposals import Range, SquashedGaussian
 
 OBSERVATIONS, ACTIONS, HIDDEN = 17, 6, 256

@@ -23,9 +23,10 @@ from inbounds.constraints import (
     active_set,
     obs,
 )
+from inbounds.deploy.acting import PROJECTED, UNANSWERED
 from inbounds.deploy.export import export
 from inbounds.deploy.export_check import Comparison, compare, session
-from inbounds.deploy.policy import PROJECTED, UNANSWERED, load
+from inbounds.deploy.policy import load
 from tests.deploy.run_folders import random_run
 
 D, SIZE = 4, 24

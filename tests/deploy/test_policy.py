@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -86,26 +85,6 @@ def test_a_learner_that_needs_more_than_a_network_and_a_map_is_refused(name: str
         load(run)
 
 
-def test_blocks_of_proposals_end_with_one_projection(tmp_path: Path) -> None:
-    narrow = ib.Ball(radius_squared=1e-6) & ib.Box(-np.ones(D), np.ones(D))
-    run = random_run(tmp_path / "run", narrow, D, SIZE, learner={"name": "sac", "proposals": 45})
-    policy = load(run)
-    drawn: list[int] = []
-    noise = policy.noise
-    policy.noise = lambda count: drawn.append(count) or noise(count)  # type: ignore[method-assign, func-returns-value]
-    policy.block = 20
-    action = policy.act(np.zeros(SIZE))
-    assert drawn == [1, 20, 20, 4] and policy.projections == 1
-    assert narrow.violation(None, action.astype(np.float64)) <= 0
-
-
-def test_seeded_draws_repeat(tmp_path: Path) -> None:
-    run = random_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), D, SIZE)
-    first, second = load(run), load(run)
-    for observation in np.random.default_rng(0).standard_normal((3, SIZE)):
-        np.testing.assert_array_equal(first.act(observation), second.act(observation))
-
-
 def test_what_inputs_are_relative_to_is_folded_into_the_first_layer(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = random_network(rng, (SIZE, 16, 2 * D))
@@ -123,33 +102,6 @@ def test_what_inputs_are_relative_to_is_folded_into_the_first_layer(tmp_path: Pa
             np.testing.assert_allclose(
                 policy.forward(observation.astype(np.float32)), plain.forward(relative), atol=1e-5
             )
-
-
-def test_a_student_target_draws_heavier_tails_than_a_normal_one(tmp_path: Path) -> None:
-    box = ib.Box(-np.ones(D), np.ones(D))
-    student = {"name": "sosac", "proposals": 5, "target": "student", "degrees": 2.5}
-    policy = load(random_run(tmp_path / "run", box, D, SIZE, learner=student))
-    assert np.abs(policy.noise(4000)).max() > 7.0
-
-
-@pytest.mark.parametrize(
-    ("observation", "previous"),
-    [(np.zeros(SIZE + 1), None), (np.full(SIZE, np.nan), None), (np.zeros(SIZE), np.zeros(D + 1))],
-)
-def test_what_is_not_one_finite_state_is_refused(observation: Any, previous: Any, tmp_path: Path) -> None:
-    run = random_run(tmp_path / "run", ib.RateLimit(0.1) & ib.Box(-np.ones(D), np.ones(D)), D, SIZE)
-    with pytest.raises(InvalidInputError, match="expect"):
-        load(run).act(observation, previous_action=previous)
-
-
-def test_a_rate_limit_is_kept_from_action_to_action(tmp_path: Path) -> None:
-    limited = ib.RateLimit(0.1) & ib.Box(-np.ones(D), np.ones(D))
-    policy = load(random_run(tmp_path / "run", limited, D, SIZE))
-    actions = [np.zeros(D, np.float32)]
-    for observation in np.random.default_rng(0).standard_normal((30, SIZE)):
-        actions.append(policy.act(observation, previous_action=actions[-1]))
-    steps = [np.abs(after.astype(np.float64) - before).max() for before, after in itertools.pairwise(actions)]
-    assert 0.05 < max(steps) <= 0.1
 
 
 def test_a_seed_a_task_or_a_preference_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ class Intersection(Constraint):
         boxes = [member for member in self.constraints if isinstance(member, BoxLike)]
         self._boxes: tuple[BoxLike, ...] = (*boxes, *(limit for limit in limits if limit is not None))
         self._others = tuple(member for member in self.constraints if not isinstance(member, BoxLike))
+        # The only member that is no box, where it has closed forms with any box.
+        only = self._others[0] if len(self._others) == 1 else None
+        self._joint: JointWithBox | None = only if isinstance(only, JointWithBox) else None
         if self.is_constant() and self._size is not None:
             self.interior_point()
 
@@ -107,9 +110,8 @@ class Intersection(Constraint):
         bounds = self.bounds(at, at.slack)
         if not self._others:
             return clip(at.xp, action, *bounds)
-        joint = self._joint()
-        if joint is not None:
-            return joint.nearest_in_box(at, action, bounds)
+        if self._joint is not None:
+            return self._joint.nearest_in_box(at, action, bounds)
         rows, curved = self._linear(at, action.shape[-1]), self._curved()
         if rows is not None and not curved:
             return nearest_in_rows(at, rows, action, bounds)
@@ -120,9 +122,8 @@ class Intersection(Constraint):
         bounds = self.bounds(at)
         if not self._others:
             return box_centre(at.xp, spread(at.xp, bounds, dimension))
-        joint = self._joint()
-        if joint is not None:
-            return joint.interior_in_box(at, dimension, bounds)
+        if self._joint is not None:
+            return self._joint.interior_in_box(at, dimension, bounds)
         rows, curved = self._linear(at, dimension), self._curved()
         if rows is not None and not curved:
             return interior_in_rows(at, rows, dimension, bounds)
@@ -130,11 +131,6 @@ class Intersection(Constraint):
         starts += [member.interior(at, dimension) for member in self._others]
         projections = self._projections(at, bounds, rows, curved)
         return central_point(at, projections, starts, spread(at.xp, bounds, dimension))
-
-    def _joint(self) -> JointWithBox | None:
-        """Return the only member that is no box, where it has closed forms with any box."""
-        only = self._others[0] if len(self._others) == 1 else None
-        return only if isinstance(only, JointWithBox) else None
 
     def _curved(self) -> list[Constraint]:
         return [member for member in self._others if not isinstance(member, SumBand | Polytope)]

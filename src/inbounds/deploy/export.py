@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from inbounds.constraints import Constraint
+from inbounds.deploy.acting import Policy
 from inbounds.deploy.export_manifest import (
     ARRAYS,
     FORMAT,
@@ -29,7 +30,6 @@ from inbounds.deploy.policy import (
     LAYERED_LEARNERS,
     MOST_PROPOSALS,
     Plan,
-    Policy,
     known_constraint,
     names_code,
     policy_of,

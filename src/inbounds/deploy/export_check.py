@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from inbounds.deploy.acting import Policy
 from inbounds.deploy.export_manifest import GRAPH, MANIFEST, read_manifest, require_checksum
-from inbounds.deploy.policy import Policy, load
+from inbounds.deploy.policy import load
 from inbounds.errors import ConfigurationError, EmptySetError, InvalidInputError, MissingDependencyError
 
 

@@ -1,12 +1,12 @@
-"""Noise for many actions at once: drawing a few numbers costs nearly as much as drawing a thousand."""
+"""Noise for many actions at once: drawing a few numbers costs nearly as much as drawing some hundred."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST = 1024
-"""Rows that are drawn at once."""
+LEAST = 256
+"""Rows that are drawn at once; more would keep the action that has to wait for them too long."""
 
 
 class NoiseStore:
@@ -19,15 +19,21 @@ class NoiseStore:
 
     def rows(self, count: int) -> NDArray[np.float32]:
         """Return the next rows; they are not to be written into."""
-        end = self._used + count
-        if end > len(self._rows):
+        # Threads that meet here may get the same rows, but never fewer than they asked for.
+        rows, used = self._rows, self._used
+        end = used + count
+        if end > len(rows):
             shape = (max(LEAST, count), self._size)
             fresh = (
                 self.rng.standard_normal(shape, dtype=np.float32)
                 if self._degrees is None
                 else self.rng.standard_t(self._degrees, shape).astype(np.float32)
             )
-            self._rows, self._used, end = np.concatenate([self._rows[self._used :], fresh]), 0, count
-        taken: NDArray[np.float32] = self._rows[self._used : end]
+            rows, used, end = np.concatenate([rows[used:], fresh]), 0, count
+            self._rows = rows
         self._used = end
-        return taken
+        return rows[used:end]
+
+    def take_back(self, count: int) -> None:
+        """Hand out the last rows once more; nothing may have depended on them."""
+        self._used = max(self._used - count, 0)

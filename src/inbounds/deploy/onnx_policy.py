@@ -8,8 +8,8 @@ import numpy as np
 
 from inbounds.constraints import Constraint
 from inbounds.constraints.references import Reference
+from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy
 from inbounds.deploy.onnx_namespace import Namespace, new_namespace
-from inbounds.deploy.policy import PROJECTED, UNANSWERED, Policy
 from inbounds.deploy.policy_network import forward
 from inbounds.deploy.policy_proposals import Asked
 

@@ -1,8 +1,7 @@
-"""A trained policy for one state at a time: numpy alone, acceptance first, projection as the last resort."""
+"""From a folder that training or export wrote to a policy that acts, with checks of all that could be wrong with it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,14 +11,12 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint, constraint_from_json
 from inbounds.constraints.references import Reference
-from inbounds.constraints.situation import Situation
+from inbounds.deploy.acting import Policy
 from inbounds.deploy.export_manifest import MANIFEST, read_arrays, read_manifest
-from inbounds.deploy.noise_store import NoiseStore
-from inbounds.deploy.policy_network import Arrays, Layers, PreparedNetwork, array_of, read_layers
+from inbounds.deploy.policy_network import Arrays, array_of, read_layers
 from inbounds.deploy.policy_proposals import (
     Allocation,
     AlongRays,
-    Asked,
     Head,
     NoisySquashed,
     PlainGaussian,
@@ -41,21 +38,6 @@ KNOWN_LEARNERS = GAUSSIAN_LEARNERS + DETERMINISTIC_LEARNERS + LAYERED_LEARNERS
 
 MOST_PROPOSALS = 10_000
 
-Single = NDArray[np.float32]
-Double = NDArray[np.float64]
-
-
-PROJECTED, UNANSWERED = -1, -2
-"""In place of the number of the accepted proposal: none was, or no action could be found (an empty set, NaN)."""
-UNDECIDED = -3
-
-
-class Decision(NamedTuple):
-    """An action, and the number of the proposal that it is."""
-
-    action: Single
-    accepted: int
-
 
 class Plan(NamedTuple):
     """Everything that was learnt and decided, before it is put to use: what a file holds of a policy."""
@@ -70,130 +52,6 @@ class Plan(NamedTuple):
     preference: tuple[float, float] | None
     """The default weights of return and validity where the network takes them."""
     proposals: int
-
-
-class Policy:
-    """Acts with a network, a box and a constraint; every action is feasible, with no tolerance.
-
-    A stochastic action is the first feasible of up to `proposals` draws, tested in blocks, since one matrix of
-    candidates costs little more than one candidate; if none is feasible the last one is projected.
-    """
-
-    block = 100
-    """How many draws are tested together where the first one alone was not feasible."""
-
-    def __init__(
-        self,
-        layers: Layers,
-        head: Head,
-        constraint: Constraint,
-        *,
-        preference: Single | None,
-        proposals: int,
-        degrees: float | None,
-        rng: np.random.Generator,
-    ) -> None:
-        """Keep what acting needs; `degrees` of freedom make the noise Student's instead of normal."""
-        self.layers, self.head, self.constraint, self.preference = layers, head, constraint, preference
-        self.proposals, self.degrees, self.rng = proposals, degrees, rng
-        self.observation_size = layers[0][0].shape[0] - (0 if preference is None else len(preference))
-        self._network = PreparedNetwork(layers, preference)
-        self.action_size = len(head.box.low)
-        # Proposals that are cut off at the policy's own box need not be compared with one that holds it.
-        self._is_squashed = self._first_will_do = isinstance(head, SquashedGaussian)
-        members = constraint.members()
-        others = tuple(member for member in members if not (self._is_squashed and head.box.holds(member)))
-        self._tests = others or members
-        self._store = NoiseStore(rng, self.action_size, degrees)
-        self.projections = 0
-        """How often no proposal was feasible."""
-        self.proposals_judged = 0
-        self.proposals_accepted = 0
-        """Of the proposals that were judged, how many were feasible."""
-
-    def act(self, observation: Any, deterministic: bool = False, *, previous_action: Any = None) -> Single:
-        """Return a feasible action in the units that `env.step` receives."""
-        at, seen = self._situation(observation, previous_action)
-        output = self.forward(seen.astype(np.float32))
-        if deterministic or not self.head.takes_noise:
-            centre = np.zeros((1, self.action_size), np.float32)
-            return self._decided(at, output, centre, is_last=True).action
-        left = self.proposals
-        if self._first_will_do and left > 1:
-            # Mostly the first one will do, and vectors are faster than matrices.
-            first: Single = self.head.proposals(Asked(np, seen, None, output, self.noise(1)[0]))
-            self.proposals_judged, left = self.proposals_judged + 1, left - 1
-            self._first_will_do = bool(self.accepted(at, first.astype(np.float64)))
-            if self._first_will_do:
-                self.proposals_accepted += 1
-                return first
-        while True:
-            noise = self.noise(min(self.block, left))
-            left -= len(noise)
-            decision = self._decided(at, output, noise, is_last=left <= 0)
-            if decision.accepted != UNDECIDED:
-                self._first_will_do = self._is_squashed and decision.accepted == 0
-                return decision.action
-
-    def decide(self, observation: Any, noise: Any, *, previous_action: Any = None) -> Decision:
-        """Return what the policy makes of given noise, (N, d), and which row was accepted: what a graph returns."""
-        at, seen = self._situation(observation, previous_action)
-        output = self.forward(seen.astype(np.float32))
-        return self._decided(at, output, np.asarray(noise, np.float32), is_last=True)
-
-    def _decided(self, at: Situation, output: Single, noise: Single, *, is_last: bool) -> Decision:
-        candidates: Single = self.head.proposals(Asked(np, at.observation, at.previous_action, output, noise))
-        is_feasible = self.accepted(at, candidates.astype(np.float64))
-        first = int(is_feasible.argmax())
-        self.proposals_judged += len(candidates)
-        if is_feasible[first]:
-            self.proposals_accepted += int(np.count_nonzero(is_feasible))
-            return Decision(candidates[first], first)
-        if not is_last:
-            return Decision(candidates[-1], UNDECIDED)
-        self.projections += 1
-        moved = self.constraint.project(at.observation, candidates[-1], previous_action=at.previous_action)
-        return Decision(np.asarray(moved, np.float32), PROJECTED)
-
-    def accepted(self, at: Situation, candidates: Any) -> Any:
-        """Tell which proposals lie in the set, in any array library; what the policy's own box grants is not asked."""
-        accepted = self._tests[0].accepts(at, candidates)
-        for test in self._tests[1:]:
-            accepted = accepted & test.accepts(at, candidates)
-        return accepted
-
-    def _situation(self, observation: Any, previous_action: Any) -> tuple[Situation, Double]:
-        """Check what the policy is told; the constraint is then asked without checking it again."""
-        seen = np.asarray(observation, dtype=np.float64)
-        if seen.shape != (self.observation_size,) or not is_finite(seen):
-            raise InvalidInputError(
-                f"the policy expects one finite observation of {self.observation_size} entries, got {seen.shape}: "
-                f"{observation}. Pass all that the task returned, a previous action that it appends included."
-            )
-        if previous_action is None:
-            return Situation(np, np.float64, seen, None), seen
-        before = np.asarray(previous_action, dtype=np.float64)
-        if before.shape != (self.action_size,) or not is_finite(before):
-            raise InvalidInputError(
-                f"the previous action is {previous_action}, but {self.action_size} finite numbers are expected. "
-                f"Pass what was executed last."
-            )
-        return Situation(np, np.float64, seen, before), seen
-
-    def noise(self, count: int) -> Single:
-        """Draw the noise of some proposals."""
-        if self._store.rng is not self.rng:
-            self._store = NoiseStore(self.rng, self.action_size, self.degrees)
-        return self._store.rows(count)
-
-    def forward(self, observation: Single) -> Single:
-        """Return the network's output for one observation."""
-        return self._network(observation)
-
-
-def is_finite(values: Double) -> bool:
-    """Tell whether all entries are finite numbers; a sum that is finite tells it fastest."""
-    return math.isfinite(np.add.reduce(values)) or bool(np.isfinite(values).all())
 
 
 def load(

@@ -89,11 +89,11 @@ class PreparedNetwork:
         """Return the output."""
         hidden = observation
         for weight, bias, zeros in self._inner:
-            hidden = np.dot(hidden, weight)
+            hidden = hidden.dot(weight)  # the method, which is looked up faster than the function
             hidden += bias
             np.maximum(hidden, zeros, out=hidden)
         weight, bias = self._last
-        output: FloatArray = np.dot(hidden, weight)
+        output: FloatArray = hidden.dot(weight)
         output += bias
         return output
 
