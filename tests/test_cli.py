@@ -157,6 +157,7 @@ def test_training_shows_its_settings_first_and_the_policy_last(trained: Demo) ->
     places = [told.index(words) for words in ("a_i^2 <= 0.05", "penalty", "step 100 of 200", "next:")]
     assert places == sorted(places)
     assert "a checkpoint holds up to" in told and "worst violation" in told
+    assert "s before the first step)" in trained.told  # what a method trains beforehand, and compiling
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from inbounds.benchmark.results import (
 )
 from inbounds.benchmark.suite import suite_by_name
 from inbounds.errors import InvalidInputError
+from inbounds.training.record import RunFolder
 from tests.benchmark.synthetic_runs import make_result, write_run
 
 CELL = Cell("reacher", "aram", "default", 300, seeds=2)
@@ -62,6 +63,13 @@ def test_a_result_survives_its_file(tmp_path: Path) -> None:
     result = make_result()
     path = save_result(result, tmp_path)
     assert json.loads(json.dumps(load_result(path).as_json())) == json.loads(json.dumps(result.as_json()))
+
+
+def test_what_a_method_trains_beforehand_reaches_the_result_file(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", learner="flowpg")
+    assert collect_run(folder).preparation_seconds is None  # a folder of an older version
+    RunFolder(folder).amend_provenance(preparation_seconds=42.5)
+    assert load_result(save_result(collect_run(folder), tmp_path)).preparation_seconds == 42.5
 
 
 def test_a_full_cell_stays_below_200_kilobytes(tmp_path: Path) -> None:

@@ -46,6 +46,13 @@ def test_the_page_holds_the_numbers_of_the_results() -> None:
     assert page["totals"]["environment_steps"] == 1500 and page["totals"]["complete"] == 1
 
 
+def test_the_page_says_how_long_a_method_was_prepared() -> None:
+    origin = make_result().provenance[0]
+    for known, expected in (({"preparation_seconds": 31.25}, 31.25), ({}, None)):
+        (shown,) = page_data([make_result(provenance=({**origin, **known},))], {}, "A title", {})["results"]
+        assert shown["preparation"] == expected
+
+
 def test_the_page_names_no_other_host() -> None:
     page = render_page(page_data([make_result()], {}, "A title", {}))
     addresses = set(re.findall(r"https?://[^\"'\s<]+", page))

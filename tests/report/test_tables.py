@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,18 @@ def test_a_verdict_counts_the_cells_that_are_complete() -> None:
     told = reproduction_table([make_result()])
     (row,) = [line for line in told.splitlines() if line.startswith("| Table 4 ")]
     assert "1 cells complete; 1 ▲" in row and "`inbounds benchmark paper`" in row
+
+
+def test_preparation_stands_in_the_table_of_a_suite_where_it_is_known() -> None:
+    told = make_result(learner="flowpg", name="reacher-flowpg-default")
+    origin = told.provenance[0]
+    parts = tuple({**origin, "preparation_seconds": spent} for spent in (100.0, 140.0))
+    told = dataclasses.replace(told, provenance=parts)
+    quick = make_result(provenance=({**origin, "preparation_seconds": 1.26},))
+    head, _, *rows = suite_table([told, quick, make_result(task="ant")], "paper").splitlines()
+    column = head.split(" | ").index("preparation")
+    assert [row.split(" | ")[column] for row in rows] == ["120 s", "1.3 s", "unknown"]
+    assert "preparation" not in suite_table([make_result()], "paper")
 
 
 def test_the_trivial_policy_is_the_best_of_the_references() -> None:

@@ -73,6 +73,7 @@ def test_a_run_folder_explains_itself(compiled_run):
     assert [row["step"] for row in rows(folder, EVALUATIONS)] == [40, 40, 80, 80, 120, 120]
     assert summary.worst_violation == 0.0
     assert "valid action rate" in str(summary)
+    assert f"{provenance['preparation_seconds']:.1f} s of it before the first step" in str(summary)
 
 
 def test_a_resumed_run_equals_the_run_that_was_never_interrupted(compiled_run, tmp_path):

@@ -69,6 +69,16 @@ class Result:
             and self.final["source"] == FRESH_EPISODES
         )
 
+    @property
+    def preparation_seconds(self) -> float | None:
+        """Return how long a run took before its first step, on average over the run folders.
+
+        All seeds of a folder are prepared together. None where a folder does not say, as older ones do not.
+        """
+        known = [origin.get("preparation_seconds") for origin in self.provenance]
+        spent = [float(seconds) for seconds in known if seconds is not None]
+        return sum(spent) / len(spent) if spent and len(spent) == len(known) else None
+
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
         return {"format": FORMAT, **dataclasses.asdict(self)}

@@ -40,9 +40,12 @@ def show_summary(
         console.print(verdict, soft_wrap=True)
     seconds = summary.evaluations[0]["seconds"]
     checkpoint = sum(path.stat().st_size for path in folder.checkpoints.rglob("*") if path.is_file())
+    spent = summary.preparation_seconds
+    prepared = "" if spent is None else f" ({spent:.1f} s before the first step)"
     console.print(
-        f"{summary.step:,} steps per seed in {duration(seconds)} of training, {duration(elapsed)} in all; "
-        f"checkpoint {checkpoint / 1e6:.1f} MB"
+        f"{summary.step:,} steps per seed in {duration(seconds)} of training{prepared}, {duration(elapsed)} in all; "
+        f"checkpoint {checkpoint / 1e6:.1f} MB",
+        soft_wrap=True,
     )
     picture = draw(console, folder, references)
     wanted = [

@@ -111,7 +111,7 @@ class Iar:
 
     presets: ClassVar[dict[str, dict[str, Any]]]
     is_judged_by_draws: ClassVar[bool] = True
-    """The policy is pi', which only rejection draws from; the flow at its mean is no likely action of it."""
+    """The policy is pi', which only rejection draws from; the flow at its mean is rarely valid where sets are thin."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""

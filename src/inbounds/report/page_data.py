@@ -115,6 +115,7 @@ def result_data(result: Result, points: int, names: Mapping[str, str]) -> dict[s
         "final": {name: summary_data(result, name) for name in ("return", "valid_action_rate")},
         "deterministic": rounded(float(np.mean(result.final["deterministic_valid_rate"])), 4),
         "calls": {"mean": rounded(float(np.mean(calls)), 5), "values": calls} if calls else None,
+        "preparation": None if (spent := result.preparation_seconds) is None else rounded(spent, 4),
         "worst": result.worst_violation,
         "environment_steps": result.environment_steps,
         "curves": curves_data(result, points),

@@ -31,6 +31,11 @@ def number(mean: float, deviation: float | None = None) -> str:
     return f"{mean:,.{digits}f} ± {deviation:,.{digits}f}"
 
 
+def seconds(spent: float | None) -> str:
+    """Return a time with the digits that it is worth."""
+    return "unknown" if spent is None else f"{spent:,.0f} s" if spent >= 10 else f"{spent:.1f} s"
+
+
 def headline_table(results: Sequence[Result], references: Mapping[str, Any]) -> str:
     """Return the README's table: the paper's ARAM, ours with both presets, and the best trivial policy, per task."""
     headings = (
@@ -82,11 +87,12 @@ def trivial(references: Mapping[str, Any]) -> str:
 
 
 def suite_table(results: Sequence[Result], suite: str) -> str:
-    """Return every result of a suite: return, valid action rate, solver calls, wall clock, seeds."""
+    """Return every result of a suite: return, valid action rate, solver calls, preparation where known, seeds."""
     found = [result for result in results if result.suite == suite]
     if not found:
         return f"`inbounds benchmark {suite}`: {NOT_RUN}."
     names = labels(found)
+    is_prepared = any(result.preparation_seconds is not None for result in found)
     rows = []
     for result in found:
         calls = solver_calls(result)
@@ -99,6 +105,7 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
                 f"{number(interval.value)} [{number(interval.low)}, {number(interval.high)}]",
                 cell(result, "valid_action_rate"),
                 f"{sum(calls) / len(calls):,.0f}" if calls else "unknown",
+                *((seconds(result.preparation_seconds),) if is_prepared else ()),
                 f"{result.worst_violation:g}",
                 f"{len(result.seeds)} x {result.steps:,}",
             )
@@ -110,6 +117,7 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
         "interquartile mean",
         "valid action rate",
         "solver calls",
+        *(("preparation",) if is_prepared else ()),
         "worst violation",
         "seeds x steps",
     )

@@ -23,6 +23,8 @@ class RunSummary:
     """The last evaluation, one row per seed."""
     worst_violation: float
     """The worst over all evaluations; training refuses anything above zero at the environment's door."""
+    preparation_seconds: float | None = None
+    """Part of the training time that passed before the first step: compiling, and FlowPG's training of its flow."""
 
     @classmethod
     def read(cls, path: Path) -> RunSummary:
@@ -38,6 +40,7 @@ class RunSummary:
             step=last,
             evaluations=tuple(row for row in rows if row["step"] == last),
             worst_violation=max((row["worst_violation"] for row in rows), default=0.0),
+            preparation_seconds=folder.provenance().get("preparation_seconds"),
         )
 
     def column(self, name: str) -> np.ndarray:
@@ -49,6 +52,8 @@ class RunSummary:
         if not self.evaluations:
             return f"{self.task}, {self.learner}: not evaluated yet ({self.path})"
         returns, valid = self.column("return"), self.column("valid_action_rate")
+        spent = self.preparation_seconds
+        prepared = "" if spent is None else f", {spent:.1f} s of it before the first step"
         return "\n".join(
             [
                 f"{self.task}, {self.learner}, {self.step:,} steps, {len(self.evaluations)} seed(s)",
@@ -56,7 +61,7 @@ class RunSummary:
                 f"  valid action rate  {valid.mean():.3f}",
                 f"  projections        {self.column('training_projections').mean():,.0f} in training per seed",
                 f"  worst violation    {self.worst_violation:g}",
-                f"  training time      {self.evaluations[0]['seconds']:.1f} s, evaluation aside",
+                f"  training time      {self.evaluations[0]['seconds']:.1f} s, evaluation aside{prepared}",
                 f"  folder             {self.path}",
             ]
         )

@@ -156,6 +156,7 @@ function drawDetail(result) {
   add("valid rate by seed", bySeed(result, result.final.valid_action_rate.values));
   add("deterministic action feasible", `${compact(result.deterministic)} of the visited states, before projection`);
   if (result.calls) add("solver calls by seed", bySeed(result, result.calls.values));
+  if (result.preparation !== null) add("preparation", `${brief(result.preparation)} s before the first step, all seeds together, compilation included`);
   add("worst violation", compact(result.worst));
   for (const origin of result.provenance) add(`seeds ${origin.seeds.join(", ")}`, originWords(origin));
   add("command", result.command, true);
@@ -242,7 +243,7 @@ function drawTrade() {
 }
 
 function drawCosts() {
-  const grid = find("cost-grid"), tasks = tasksShown().filter((t) => shown().some((r) => r.task === t.id && (r.calls || r.inference)));
+  const grid = find("cost-grid"), tasks = tasksShown().filter((t) => shown().some((r) => r.task === t.id && (r.calls || r.inference || r.preparation !== null)));
   grid.replaceChildren();
   find("costs").hidden = !tasks.length;
   if (!tasks.length) return;
@@ -256,6 +257,8 @@ function drawCosts() {
   const times = results.filter((r) => r.inference).map((r) => ({ of: r.method, label: r.label, value: r.inference.median, words: brief(r.inference.median), colour: colourOf(r.method), rows: [["median", `${brief(r.inference.median)} µs`], ["mean", `${brief(r.inference.mean)} µs`], ["99th percentile", `${brief(r.inference.slowest_percent)} µs`], ["with the environment's step", `${brief(r.inference.with_step)} µs`], [r.inference.path, ""]] }));
   if (calls.length) barChart(panel("solver calls of training, per seed"), calls, { width, xlog: true, title: `${task.name}, solver calls`, xlabel: "calls, logarithmic" });
   if (times.length) barChart(panel("time to choose one action"), times, { width, title: `${task.name}, inference time`, xlabel: "microseconds, median" });
+  const prepared = results.filter((r) => r.preparation !== null).map((r) => ({ of: r.method, label: r.label, value: r.preparation, words: brief(r.preparation), colour: colourOf(r.method), rows: [["before the first step", `${brief(r.preparation)} s`], ["seeds together", String(r.seeds.length)]] }));
+  if (prepared.length) barChart(panel("preparation before the first step"), prepared, { width, title: `${task.name}, preparation`, xlabel: "seconds, compilation included" });
 }
 
 function drawEpisodes() {
