@@ -286,6 +286,31 @@ def test_an_empty_state_dependent_set_raises_and_names_the_rows_that_conflict() 
     assert np.all(np.isnan(jax.jit(constraint.project)(jnp.array([5.0]), jnp.array([1.0, 1.0]))))
 
 
+@pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
+@pytest.mark.parametrize("is_action_known", [False, True], ids=["known observation", "known action"])
+def test_what_is_known_while_compiling_is_checked_then(is_action_known: bool, library: Any) -> None:
+    constraint = WeightedL1(weights=obs[0:2], bound=1.0) & Box([-1.0, -1.0], [1.0, 1.0])
+    observation, action = np.array([1.0, 2.0], np.float32), np.array([0.7, 0.9], np.float32)
+    known, free = (action, observation) if is_action_known else (observation, action)
+
+    def compiled_project(known: Any) -> Any:
+        if is_action_known:
+            return jax.jit(lambda observation: constraint.project(observation, known))
+        return jax.jit(lambda action: constraint.project(known, action))
+
+    answer = compiled_project(library.asarray(known))(jnp.asarray(free))
+    np.testing.assert_allclose(answer, constraint.project(observation, action), atol=1e-5)
+    with pytest.raises(InvalidInputError, match="not finite"):
+        compiled_project(library.full(2, np.nan))(jnp.asarray(free))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_an_action_without_entries_is_refused(shape: tuple[int, ...]) -> None:
+    for ask in (Box(-1.0, 1.0).violation, Ball(1.0).contains, Box(-1.0, 1.0).project, Ball(1.0).explain):
+        with pytest.raises(InvalidInputError, match=r"without any entry.*Pass one number or more"):
+            ask(None, np.zeros(shape))
+
+
 def test_integers_and_half_precision_are_answered_in_the_working_type() -> None:
     ball = Ball(radius_squared=1.0)
     assert ball.project(None, np.array([3, 4])).dtype == np.float64

@@ -175,6 +175,14 @@ def test_what_does_not_fit_together_is_refused() -> None:
         Ball(1.0) & 3  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("given", [(Ball(1.0), 3), (Box,), Box, Ball(1.0), 3], ids=str)
+def test_what_is_no_list_of_constraints_is_refused(given: Any) -> None:
+    with pytest.raises(
+        ConstraintError, match=r"is not a (list of constraints|constraint)\. Join sets .* with &"
+    ):
+        Intersection(given)
+
+
 @pytest.mark.parametrize(
     ("build", "expected"),
     [

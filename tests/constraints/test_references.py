@@ -59,6 +59,9 @@ def test_the_previous_action_must_be_passed_along() -> None:
         (obs[8:], "obs[8:]", None),
         (obs[[4, -1]], "obs[[4, -1]]", 2),
         (2.0 * obs[1:3] - 0.5, "(2*obs[1:3] - 0.5)", 2),
+        (obs[5:2:-1], "obs[5:2:-1]", 3),
+        (obs[:2:-1], "obs[:2:-1]", None),
+        (obs[-3:-1], "obs[-3:-1]", None),
         (previous_action, "previous_action", None),
         (obs[0:6].reshape(2, 3), "obs[0:6]", 3),
     ],
@@ -71,7 +74,12 @@ def test_a_reference_shows_itself_and_survives_a_file(
     assert reference_from_json(json.loads(json.dumps(reference.to_json()))) == reference
 
 
-@pytest.mark.parametrize("selection", ["", 1.5, None, True, [], [1.5], slice(0, 4, 0), slice("a", None)])
+EMPTY = [slice(5, 2), slice(3, 3), slice(None, 0), slice(-2, -5), slice(2, 5, -1), ("power", slice(5, 2))]
+
+
+@pytest.mark.parametrize(
+    "selection", ["", 1.5, None, True, [], [1.5], slice(0, 4, 0), slice("a", None), *EMPTY]
+)
 def test_what_names_no_entries_is_refused(selection: Any) -> None:
     with pytest.raises(ConstraintError, match="names no entries"):
         obs[selection]
@@ -94,6 +102,7 @@ def test_only_finite_numbers_scale_and_shift(operand: Any) -> None:
         {"source": "observation", "indices": [0, "1"]},
         {"source": "observation", "indices": {"start": 0, "stop": "9", "step": None}},
         {"source": "observation", "indices": {"start": 0, "stop": 9, "step": 0}},
+        {"source": "observation", "indices": {"start": 5, "stop": 2, "step": None}},
         {"source": "observation", "indices": 0, "scale": "2"},
         {"source": "observation", "indices": 0, "offset": float("nan")},
         {"source": "observation", "indices": [0], "shape": 3},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import jax
 import numpy as np
@@ -118,5 +119,11 @@ def test_members_of_different_dimensions_are_refused() -> None:
         TILE | Box([0.0], [1.0])
     with pytest.raises(ConstraintError, match="no constraints"):
         Union(())
-    with pytest.raises(ConstraintError, match="not a constraint"):
-        Union((TILE, 3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [(TILE, 3), (Box,), Box, TILE, 3, "ab"], ids=str)
+def test_what_is_no_list_of_constraints_is_refused(given: Any) -> None:
+    with pytest.raises(
+        ConstraintError, match=r"is not a (list of constraints|constraint)\. Join sets .* with \|"
+    ):
+        Union(given)

@@ -30,6 +30,12 @@ def plant(constraint: Any = SUM_BELOW_CAP, environment: Any = Plant, **options: 
     return ib.Task(environment, constraint, **{"horizon": 10, **options})
 
 
+@pytest.mark.parametrize("name", ["NoSuchEnv-v0", "nowhere:NoSuchEnv-v0", "Pendulum-v99", "no id"])
+def test_an_id_that_gymnasium_does_not_know_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"Gymnasium cannot make .* Correct the id"):
+        ib.Task(name, ib.Box(-1.0, 1.0))
+
+
 def test_a_task_of_an_id_is_a_task_like_the_built_in_ones() -> None:
     task = ib.Task("Pendulum-v1", ib.Box(-1.0, 1.0))
     assert isinstance(task, ib.Task) and isinstance(ib.make("reacher"), ib.Task)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
 from inbounds.constraints import Constraint
-from inbounds.errors import UnknownNameError
+from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.tasks import make, names
 from inbounds.tasks.registry import register_environments
 from inbounds.tasks.spaces import ConstrainedBox
@@ -66,6 +67,14 @@ def test_the_case_of_letters_does_not_matter(name: str) -> None:
 def test_an_unknown_name_suggests_the_nearest(typed: str, meant: str) -> None:
     with pytest.raises(UnknownNameError, match=f"'{typed}'.*Did you mean '{meant}'"):
         make(typed)
+
+
+@pytest.mark.parametrize("name", [3, None, Constraint])
+def test_what_is_no_name_is_refused_with_the_names(name: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"made by its name, not from .*Pass one of reacher, .*ib\.Task"
+    ):
+        make(name)
 
 
 def test_registering_twice_is_harmless() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -93,12 +95,23 @@ def require_finite(name: str, array: Array) -> None:
         return
     else:
         xp = namespace_of(array)
-        is_finite = bool(xp.all(xp.isfinite(array)))
+        # Inside a compiled function even what is done to known values would only be known later.
+        with known_now(array):
+            is_finite = bool(xp.all(xp.isfinite(array)))
     if not is_finite:
         raise InvalidInputError(
             f"the {name} holds a value that is not finite, so it cannot be judged or executed: {array}. "
             f"Look for a diverged policy or a broken sensor, and pass finite numbers."
         )
+
+
+def known_now(array: Array) -> AbstractContextManager[Any]:
+    """Return a context in which JAX computes with known values at once, also where a function is being compiled."""
+    if not is_jax(array):
+        return contextlib.nullcontext()
+    import jax
+
+    return jax.ensure_compile_time_eval()
 
 
 def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:

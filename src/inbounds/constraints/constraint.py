@@ -18,6 +18,7 @@ from inbounds.constraints.arrays import (
     is_jax,
     is_traced,
     largest,
+    namespace_of,
     repeat,
     require_finite,
     without_gradient,
@@ -323,6 +324,13 @@ class Constraint(abc.ABC):
         """Check the inputs and read them in the action's array library."""
         original = as_array("action", action)
         require_finite("action", original)
+        for source in (observation, previous_action):
+            if isinstance(original, np.ndarray) and is_traced(source):
+                original = namespace_of(source).asarray(original)  # numpy cannot read what has no values
+        if original.shape[-1] == 0:
+            raise InvalidInputError(
+                f"the action has shape {tuple(original.shape)}, without any entry to judge. Pass one number or more."
+            )
         expected = self.size()
         if expected is not None and original.shape[-1] != expected:
             raise InvalidInputError(
@@ -359,6 +367,18 @@ class Constraint(abc.ABC):
         at = read_situation(like, observation, previous_action)
         at.require_fitting(int(size))
         return at, int(size)
+
+
+def as_constraints(kind: str, sign: str, given: Any) -> tuple[Constraint, ...]:
+    """Return the members that a union or an intersection was given; refuse what is no list of constraints."""
+    members: tuple[Any, ...] = tuple(given) if isinstance(given, Sequence) else ()
+    wrong = [member for member in members if not isinstance(member, Constraint)]
+    if wrong or not isinstance(given, Sequence):
+        problem = f"{wrong[0]!r} is not a constraint" if wrong else f"{given!r} is not a list of constraints"
+        raise ConstraintError(
+            f"{kind}: {problem}. Join sets such as Box(-1.0, 1.0) with {sign}, or list them."
+        )
+    return members
 
 
 def common_size(members: Sequence[Constraint], purpose: str) -> int | None:

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from inbounds.constraints.alternating import Projection, central_point, nearest_by_turns
 from inbounds.constraints.arrays import Array, clip, stack_rows
 from inbounds.constraints.box import Bounds, box_centre, corner, spread
-from inbounds.constraints.constraint import Constraint, common_size
+from inbounds.constraints.constraint import Constraint, as_constraints, common_size
 from inbounds.constraints.farthest import FarthestInBox
 from inbounds.constraints.level_set import unbounded
 from inbounds.constraints.linear_rows import (
@@ -61,7 +61,8 @@ class Intersection(Constraint):
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         """Flatten nested intersections and refuse what does not fit together or leaves no action."""
-        self.constraints = tuple(member for constraint in constraints for member in constraint.members())
+        given = as_constraints("Intersection", "&", constraints)
+        self.constraints = tuple(member for constraint in given for member in constraint.members())
         if not self.constraints:
             raise ConstraintError(
                 "Intersection: no constraints were given, so that nothing is limited. Give at least one."

@@ -20,6 +20,17 @@ class Span(NamedTuple):
     stop: int | None
     step: int | None
 
+    def size(self) -> int | None:
+        """Return how many entries these are, where that does not depend on how many there are in all."""
+        start, stop, step = self.start, self.stop, self.step or 1
+        if start is None and step > 0:
+            start = 0
+        if start is None or stop is None or (start < 0) != (stop < 0):
+            return None
+        size = len(range(start, stop, step))
+        # Counted from the end, a span may begin before the first entry.
+        return size if start >= 0 or size == 0 else None
+
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
@@ -147,10 +158,7 @@ class Reference:
         if self.shape is not None:
             return self.shape[-1]
         if isinstance(self.indices, Span):
-            start, stop, step = self.indices
-            if stop is None or stop < 0 or (start is not None and start < 0):
-                return None
-            return len(range(start or 0, stop, step or 1))
+            return self.indices.size()
         return len(self.indices) if isinstance(self.indices, tuple) else None
 
     def to_json(self) -> dict[str, Any]:
@@ -199,6 +207,8 @@ def reference_from_json(data: dict[str, Any]) -> Reference:
         indices = Span(*(None if indices[part] is None else _integer(indices[part]) for part in Span._fields))
         if indices.step == 0:
             raise ConstraintError("a reference with step 0 names no entries. Give 'step' another value.")
+        if indices.size() == 0:
+            raise ConstraintError("a reference ends before it begins. Give 'start' and 'stop' other values.")
     elif isinstance(indices, list):
         indices = tuple(_integer(index) for index in indices)
     elif indices is not None:
@@ -254,7 +264,12 @@ class ObservationEntries:
         if isinstance(selection, slice):
             parts = (selection.start, selection.stop, selection.step)
             if all(part is None or isinstance(part, int) for part in parts) and selection.step != 0:
-                return Reference("observation", Span(*parts))
+                reference = Reference("observation", Span(*parts))
+                if reference.size() == 0:
+                    raise ConstraintError(
+                        f"{reference} names no entries: it ends before it begins. Write it as in obs[11:17]."
+                    )
+                return reference
         elif isinstance(selection, list | tuple):
             if selection and all(isinstance(index, int | np.integer) for index in selection):
                 return Reference("observation", tuple(int(index) for index in selection))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inbounds.constraints.arrays import Array, convert, dot, is_traced, largest, least, stack_rows
-from inbounds.constraints.constraint import Constraint, common_size
+from inbounds.constraints.constraint import Constraint, as_constraints, common_size
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError, EmptySetError
 
@@ -26,15 +26,9 @@ class Union(Constraint):
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         """Flatten nested unions and refuse members of different dimensions."""
-        for constraint in constraints:
-            if not isinstance(constraint, Constraint):
-                raise ConstraintError(
-                    f"{constraint!r} is not a constraint, so nothing can be joined with it. "
-                    f"Join constraints with |, as in Box(-1.0, 0.0) | Ball(radius_squared=1.0)."
-                )
         self.constraints: tuple[Constraint, ...] = tuple(
             member
-            for constraint in constraints
+            for constraint in as_constraints("Union", "|", constraints)
             for member in (constraint.constraints if isinstance(constraint, Union) else (constraint,))
         )
         if not self.constraints:

@@ -125,13 +125,7 @@ def parts_from_gymnasium(
 def maker_of(environment: Any) -> tuple[Maker, str]:
     """Return a function that makes environments for a render mode, and what they are called."""
     if isinstance(environment, str):
-        # The checker of Gymnasium warns about what is refused or reported here already.
-        return (
-            lambda render_mode: gymnasium.make(
-                environment, render_mode=render_mode, disable_env_checker=True
-            ),
-            environment.rsplit(":", 1)[-1].replace("/", "-"),
-        )
+        return functools.partial(_made_by_name, environment), environment.rsplit(":", 1)[-1].replace("/", "-")
     if isinstance(environment, gymnasium.Env) or not callable(environment):
         raise ConfigurationError(
             f"a task makes environments of its own, so it needs a Gymnasium id or a function that makes one, not "
@@ -149,6 +143,17 @@ def maker_of(environment: Any) -> tuple[Maker, str]:
 
     called = getattr(environment, "__name__", type(environment).__name__)
     return make, "environment" if called == "<lambda>" else called.replace("_", "-")
+
+
+def _made_by_name(environment: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    try:
+        # The checker of Gymnasium warns about what is refused or reported here already.
+        return gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise ConfigurationError(
+            f"Gymnasium cannot make '{environment}': {error} Correct the id, install or import the package that "
+            f"registers it (as in 'package:Name-v0'), or pass a function that makes the environment."
+        ) from error
 
 
 def declared_limits(

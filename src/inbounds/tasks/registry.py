@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inbounds.errors import UnknownNameError
+from inbounds.errors import ConfigurationError, UnknownNameError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -32,6 +32,11 @@ def names() -> tuple[str, ...]:
 
 def make(name: str) -> Task:
     """Return a task by its name, whatever the case of the letters."""
+    if not isinstance(name, str):
+        raise ConfigurationError(
+            f"a task is made by its name, not from {name!r}. Pass one of {', '.join(names())}; a problem of your "
+            f"own is an ib.Task(environment, constraint)."
+        )
     key = name.lower()
     if key not in _REGISTERED:
         raise UnknownNameError("task", name, names(), "Pass one of these to inbounds.make.")
