@@ -29,6 +29,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "hidden": (400, 300),
         "batch_size": 100,
         "flow_learning_rate": 1e-5,
+        "flow_rate_left": 1.0,
         "flow_steps": 195_000,
         "flow_samples": 500_000,
         "flow_width": 1e-4,
@@ -72,13 +73,16 @@ class FlowPg(DeterministicActorCritic):
     flow_batch_size: int = 256
     """Samples per gradient step."""
     flow_learning_rate: float = 1e-3
-    """Adam's step size at the beginning; it falls to a hundredth along a cosine."""
+    """Adam's step size at the beginning."""
+    flow_rate_left: float = 0.01
+    """Share of it that is left at the end, along a cosine; 1 keeps it as it is."""
     flow_gradient_limit: float = 1.0
     """Largest norm of a gradient."""
     flow_width: float = 0.02
     """Width of the soft walls of the cube."""
     condition_range: tuple[float, float] = (-10.0, 10.0)
-    """Values of the observed entries for which the flow is trained; others are extrapolated."""
+    """Values of the observed entries for which the flow is trained; others are extrapolated. The published code has
+    (-20, 20) for HalfCheetah's velocities and (-10, 10) for Hopper's."""
 
     def __post_init__(self) -> None:
         """Refuse a flow that cannot be trained."""
@@ -115,7 +119,9 @@ class FlowPg(DeterministicActorCritic):
         observation, action = self.feasible_samples(sample_key, spec, self.flow_samples)
         condition, squashed = self.condition(spec, observation), spec.box.normalise(action)
         flow = init_flow(flow_key, spec.box.size, condition.shape[-1], self.flow_layers, self.flow_hidden)
-        schedule = optax.cosine_decay_schedule(self.flow_learning_rate, self.flow_steps, alpha=0.01)
+        schedule = optax.cosine_decay_schedule(
+            self.flow_learning_rate, self.flow_steps, alpha=self.flow_rate_left
+        )
         optimiser = optax.chain(optax.clip_by_global_norm(self.flow_gradient_limit), optax.adam(schedule))
 
         def step(
