@@ -21,7 +21,7 @@ HEADER = "# Made by scripts/make_pins.py from {source}; do not edit.\n"
 
 # What each file is resolved from. Most are held to the versions of `runtime`, so that they install together.
 SOURCES = {
-    "runtime": [PYPROJECT],
+    "runtime": [PYPROJECT, "--extra", "export"],  # so that the first example of one's own runs to its end
     "build": ["--group", f"{PYPROJECT}:build"],
     "dev": ["--group", f"{PYPROJECT}:dev"],
     "docs": ["--group", f"{PYPROJECT}:docs"],
