@@ -36,6 +36,7 @@ def write_run(
     high: Any,
     learner: dict[str, Any] | None = None,
     task: str = "synthetic",
+    starting_action: Any = None,
 ) -> Path:
     """Write a run folder that `load` and `export` accept."""
     config = {
@@ -44,6 +45,7 @@ def write_run(
         "action_low": np.asarray(low, np.float64).tolist(),
         "action_high": np.asarray(high, np.float64).tolist(),
         "constraint": constraint.to_json(),
+        "starting_action": starting_action,
         "learner": {"name": "sac", "proposals": 10} if learner is None else learner,
         "training": {"seed": 0, "seeds": 1},
     }

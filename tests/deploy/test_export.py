@@ -260,7 +260,7 @@ def test_a_whole_folder_of_another_task_is_refused_where_the_task_is_named(expor
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest.update(version=2),
+        lambda manifest: manifest.update(version=3),
         lambda manifest: manifest.update(format="something else"),
         lambda manifest: manifest.update(proposals=10**12),
         lambda manifest: manifest.update(observation_size=10**15),

@@ -53,7 +53,8 @@ def run_folder(path: Path, task: str, seed: int, size: int = 3) -> Path:
         "action_low": [-1.0, -1.0],
         "action_high": [1.0, 1.0],
         "constraint": constraint.to_json(),
-        "learner": {"name": "aram", "proposals": 5, "hidden": [8]},
+        "starting_action": ib.obs[1:3].to_json(),
+        "learner": {"name": "aram", "proposals": 5, "hidden": [8], "start": "task"},
         "training": {"seed": 0, "seeds": 1, "steps": 100},
     }
     folder = RunFolder(path)

@@ -61,6 +61,13 @@ def test_an_operation_of_the_graph_is_that_of_numpy(function: Callable[..., Any]
     np.testing.assert_allclose(computed, expected, rtol=1e-14)
 
 
+def test_inverse_hyperbolic_tangents_are_those_of_numpy() -> None:
+    inside = np.linspace(-0.99, 0.99, 41, dtype=np.float32)
+    computed = run(lambda xp, x: xp.atanh(x), inside)
+    assert computed.dtype == np.float32
+    np.testing.assert_allclose(computed, np.atanh(inside), rtol=1e-6)
+
+
 def test_constants_are_folded_and_nothing_is_computed_twice() -> None:
     xp = new_namespace()
     x = xp.graph.input("x", (3,), np.float64)

@@ -12,6 +12,7 @@ from inbounds.constraints import Constraint
 from inbounds.constraints.membership import membership_test
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.noise_store import NoiseStore
+from inbounds.deploy.observed_start import NetworkFromStart, ObservedStart
 from inbounds.deploy.policy_network import Layers, PreparedNetwork
 from inbounds.deploy.policy_proposals import Asked, Head, SquashedGaussian
 from inbounds.deploy.proposer import is_finite
@@ -59,13 +60,15 @@ class Policy:
         proposals: int,
         degrees: float | None,
         rng: np.random.Generator,
+        start: ObservedStart | None = None,
     ) -> None:
         """Keep what acting needs; `degrees` of freedom make the noise Student's instead of normal."""
         self.layers, self.head, self.constraint, self.preference = layers, head, constraint, preference
-        self.proposals, self.degrees, self.rng = proposals, degrees, rng
+        self.proposals, self.degrees, self.rng, self.start = proposals, degrees, rng, start
         self.observation_size = layers[0][0].shape[0] - (0 if preference is None else len(preference))
-        self.forward = PreparedNetwork(layers, preference)
-        """The network's output for one observation in float32."""
+        network = PreparedNetwork(layers, preference)
+        self.forward = network if start is None else NetworkFromStart(network, start)
+        """The network's output for one observation in float32, counted from the start where there is one."""
         self.action_size = len(head.box.low)
         self._shape = (self.observation_size,)
         # Proposals that are cut off at the policy's own box need not be compared with one that holds it.

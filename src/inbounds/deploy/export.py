@@ -138,6 +138,7 @@ def _manifest(plan: Plan, policy: Policy, proposals: int, is_filtered: bool) -> 
         "formula": policy.constraint.formula() if is_filtered else "a function (Oracle)",
         "is_feasible_by_construction": is_filtered,
         "caller": FEASIBLE if is_filtered else UNFILTERED,
+        "starting_action": None if policy.start is None else policy.start.reference.to_json(),
         "proposals": proposals,
         "noise": _noise(policy),
         "preference": None if policy.preference is None else policy.preference.tolist(),

@@ -15,7 +15,9 @@ from safetensors import safe_open
 from inbounds.deploy.sealed_arrays import read_json
 from inbounds.errors import CheckpointError
 
-FORMAT, VERSION = "inbounds policy", 1
+FORMAT, VERSION = "inbounds policy", 2
+READABLE = (1, VERSION)
+"""Version 1 had no starting action; a library that does not know it must not act with a policy that has one."""
 MANIFEST, ARRAYS, GRAPH = "policy.json", "policy.safetensors", "policy.onnx"
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -27,6 +29,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "action_high": list,
     "constraint": dict,
     "constraint_sha256": str,
+    "starting_action": (dict, type(None)),
     "proposals": int,
     "preference": (list, type(None)),
     "arrays": dict,
@@ -64,9 +67,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if manifest.get("format") != FORMAT:
         raise damaged(folder, f"{MANIFEST} does not describe a policy")
-    if manifest.get("version") != VERSION:
+    if manifest.get("version") not in READABLE:
         raise CheckpointError(
-            f"{folder} has version {manifest.get('version')!r}, but this library reads {VERSION}. "
+            f"{folder} has version {manifest.get('version')!r}, but this library reads {READABLE}. "
             f"Export it again, or use the version that wrote it."
         )
     if manifest != sealed(manifest):

@@ -121,6 +121,10 @@ class Namespace:
         """Return hyperbolic tangents."""
         return self._one("Tanh", np.tanh, array)
 
+    def atanh(self, array: Any) -> Any:
+        """Return inverse hyperbolic tangents; onnxruntime has them for float32 alone."""
+        return self._one("Atanh", np.arctanh, array)
+
     def maximum(self, left: Operand, right: Operand) -> Any:
         """Return the larger entries."""
         return self.graph.add("Max", self._pair(left, right), np.maximum)

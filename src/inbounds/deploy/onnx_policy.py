@@ -34,15 +34,17 @@ def policy_model(policy: Policy, proposals: int, facts: dict[str, str], *, is_fi
     xp = new_namespace()
     graph, size = xp.graph, policy.action_size
     observation = graph.input("observation", (policy.observation_size,), np.float64)
-    seen = xp.astype(observation, np.float32)
+    seen = inputs = xp.astype(observation, np.float32)
     noise = previous = None
     if policy.head.takes_noise:
         noise = graph.input("noise", (proposals, size), np.float32)
     if policy.preference is not None:
-        seen = xp.concat([seen, graph.input("preference", policy.preference.shape, np.float32)])
+        inputs = xp.concat([seen, graph.input("preference", policy.preference.shape, np.float32)])
     if is_filtered and reads_previous_action(policy.constraint):
         previous = graph.input("previous_action", (size,), np.float64)
-    output = forward(xp, policy.layers, seen[None, :])[0]
+    output = forward(xp, policy.layers, inputs[None, :])[0]
+    if policy.start is not None:
+        output = policy.start.counted_from(xp, seen, output)
     candidates = policy.head.proposals(Asked(xp, observation, previous, output, noise))
     if not is_filtered:
         return graph.model({"proposals": candidates}, facts, UNFILTERED)

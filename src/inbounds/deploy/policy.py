@@ -13,6 +13,7 @@ from inbounds.constraints import Constraint, constraint_from_json
 from inbounds.constraints.references import Reference
 from inbounds.deploy.acting import Policy
 from inbounds.deploy.export_manifest import MANIFEST, read_arrays, read_manifest
+from inbounds.deploy.observed_start import ObservedStart, read_start, require_fit
 from inbounds.deploy.policy_network import Arrays, array_of, read_layers
 from inbounds.deploy.policy_proposals import (
     Allocation,
@@ -52,6 +53,8 @@ class Plan(NamedTuple):
     preference: tuple[float, float] | None
     """The default weights of return and validity where the network takes them."""
     proposals: int
+    start: Reference | None = None
+    """What the mean of a Gaussian is counted from, where the observation holds a sensible action."""
 
 
 def load(
@@ -137,6 +140,9 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
     if chosen is not None and (chosen.shape != (2,) or not np.isfinite(chosen).all()):
         raise InvalidInputError(f"preference={preference} is not two finite numbers. Pass (0.9, 0.1), say.")
     settings = plan.learner
+    start = None
+    if plan.start is not None and isinstance(head, SquashedGaussian):
+        start = ObservedStart(plan.start, plan.box)
     policy = Policy(
         layers,
         head,
@@ -145,6 +151,7 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
         proposals=plan.proposals,
         degrees=float(settings["degrees"]) if settings.get("target") == "student" else None,
         rng=np.random.default_rng(plan.seed),
+        start=start,
     )
     size, outputs = len(plan.box.low), layers[-1][0].shape[1]
     wanted = 2 * size if isinstance(head, SquashedGaussian) or settings["name"] == "srad" else size
@@ -153,6 +160,8 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
             f"the network reads {policy.observation_size} entries and writes {outputs}, but the configuration asks "
             f"for {plan.observation_size} and {wanted}: they belong to different tasks. Restore the folder."
         )
+    if start is not None:
+        require_fit(start, plan.observation_size)
     if constraint.size() not in (None, size):
         raise CheckpointError(
             f"the set speaks of {constraint.size()} entries, but actions have {size}. Restore the folder."
@@ -224,6 +233,7 @@ def _run_plan(folder: Path, seed: int | None) -> Plan:
         constraint=dict(config["constraint"]),
         preference=(0.9, 0.1) if learner["name"] == "aram" else None,
         proposals=int(learner.get("proposals", 1)),
+        start=read_start(config, learner),
     )
 
 
@@ -244,6 +254,7 @@ def _exported_plan(folder: Path, seed: int | None) -> Plan:
         constraint=dict(manifest["constraint"]),
         preference=None if preference is None else (float(preference[0]), float(preference[1])),
         proposals=int(manifest["proposals"]),
+        start=read_start(manifest, manifest["learner"]),
     )
 
 
