@@ -108,3 +108,13 @@ def test_a_bad_action_is_refused_and_nothing_moves(action, error):
         environment.step(np.array(action))
     after = environment.unwrapped.state
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_may_start_with_leaving_every_bike_where_it_stands(name):
+    task = bike_sharing_task(name)
+    observation, _ = task.make_environment().reset(seed=3)
+    start = task.starting_action.read(observation)
+    standing = [entry.startswith("bikes standing") for entry in task.observation_names]
+    np.testing.assert_array_equal(start, observation[standing])
+    assert task.constraint.contains(observation, start)

@@ -148,3 +148,12 @@ def test_gymnasiums_own_checker_finds_nothing(name: str) -> None:
         # The checker dislikes observations without bounds and actions that are not scaled to one; both are meant.
         warnings.simplefilter("ignore")
         check_env(made, skip_render_check=True)
+
+
+def test_a_policy_may_start_well_inside_of_the_set(name: str) -> None:
+    task = network_task(name)
+    start = np.asarray(task.starting_action, np.float64)
+    assert start.shape == (task.action_size,) and task.constraint.contains(None, start)
+    assert (
+        float(task.constraint.violation(None, start)) < -0.01
+    )  # not on the boundary, where half of all draws fail

@@ -20,7 +20,6 @@ from inbounds.errors import (
     UnknownNameError,
 )
 from inbounds.tasks.flattening import flattening_of_space
-from inbounds.tasks.task import AssembledTask
 from tests.tasks.own_environments import Line, Plant, Published, Shapes
 
 SUM_BELOW_CAP = ib.WeightedL1(weights=[1.0, 1.0], bound=ib.obs["cap", 0])
@@ -357,41 +356,3 @@ def test_pictures_show_where_the_last_action_led() -> None:
         pictures.append(environment.render())
     assert [int(picture[0, 0, 0]) for picture in pictures] == [0, 1, 2, 3, 4, 5, 6]
     assert environment.metadata["render_fps"] == 7
-
-
-# Measured scales ------------------------------------------------------------------------------------------
-
-
-def test_scales_are_measured_under_feasible_actions_and_leave_the_rest_alone() -> None:
-    task = ib.Task(functools.partial(Line, "negative"), ib.RateLimit(0.2), horizon=20)
-    scaled = task.normalised(steps=400)
-    assert isinstance(scaled, AssembledTask) and scaled.constraint is task.constraint
-    assert scaled.observation_shift is not None and scaled.observation_scale is not None
-    rows = []
-    environment = task.make_environment()
-    environment.action_space.seed(9)
-    for episode in range(20):
-        observation, _ = environment.reset(seed=episode)
-        for _ in range(20):
-            rows.append(observation)
-            observation, *_ = environment.step(environment.action_space.sample())
-    relative = (np.array(rows) - scaled.observation_shift) / scaled.observation_scale
-    assert np.abs(relative.mean(axis=0)).max() < 0.5
-    np.testing.assert_allclose(relative.std(axis=0)[[0, 1, 3]], 1.0, atol=0.35)
-    assert scaled.observation_scale[2] == 1.0, "an entry that never changes is not magnified"
-    assert scaled.training_reward(-1.0) == pytest.approx(0.0)
-
-
-def test_the_same_seed_measures_the_same_scales() -> None:
-    task = plant()
-    one, other = task.normalised(steps=50), task.normalised(steps=50)
-    np.testing.assert_array_equal(one.observation_shift, other.observation_shift)
-    assert (one.reward_divisor, one.reward_shift) == (other.reward_divisor, other.reward_shift)
-
-
-def test_either_scale_can_be_left_out() -> None:
-    task = plant(reward_divisor=3.0)
-    assert task.normalised(steps=50, rewards=False).reward_divisor == 3.0
-    assert task.normalised(steps=50, observations=False).observation_shift is None
-    with pytest.raises(ConfigurationError, match="too few"):
-        task.normalised(steps=1)

@@ -30,7 +30,8 @@ SETTINGS: dict[str, Any] = {"warm_up": 40, "environments": 2, "seeds": 2, "episo
 def task() -> ib.Task:
     limit = ib.WeightedL1(weights=ib.obs["constraint/weights"], bound=ib.obs["constraint/limit", 0])
     make = functools.partial(Plant, publishes=True)
-    return ib.Task(make, limit & ib.RateLimit(0.5), name="plant", horizon=10).normalised(steps=100)
+    rate = ib.RateLimit(1.25)  # from the largest limit, 1.5, one can step below the smallest, 0.5
+    return ib.Task(make, limit & rate, name="plant", horizon=10).normalised(steps=100)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.constraints import Box, SumBand
+from inbounds.constraints import Box, SumBand, obs
 from inbounds.errors import InvalidInputError, UnknownNameError
 from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
@@ -330,4 +330,5 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
             "epoch",
         ),
         action_names=tuple(f"bikes wanted in {place}" for place in places),
+        starting_action=obs[system.zones : 2 * system.zones],  # leave every bike where it stands
     )

@@ -12,10 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Constraint
+from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError, InboundsError
 from inbounds.tasks.flattening import Flattening, flattening_of_space, flattening_of_value
 from inbounds.tasks.gymnasium_batch import PUBLISHED, GymnasiumBatch, Interface, Maker, published_numbers
-from inbounds.tasks.named_parts import PREVIOUS_ACTION, reading_its_numbers, references_of, resolved
+from inbounds.tasks.named_parts import (
+    PREVIOUS_ACTION,
+    reading_its_numbers,
+    references_of,
+    resolved,
+    resolved_reference,
+)
 
 if TYPE_CHECKING:
     from inbounds.tasks.guard import OnViolation
@@ -42,6 +49,7 @@ def parts_from_gymnasium(
     name: str | None,
     horizon: int | None,
     first_previous_action: Any,
+    starting_action: Any = None,
 ) -> dict[str, Any]:
     """Look at one environment and return the fields of its task, less the reward's scale."""
     make, own_name = maker_of(environment)
@@ -119,7 +127,30 @@ def parts_from_gymnasium(
         "observation_names": entry_names(interface.observation_parts),
         "action_names": entry_names(actions.named_sizes()),
         "observation_parts": interface.observation_parts,
+        "starting_action": sensible_start(starting_action, interface, task_name),
     }
+
+
+def sensible_start(
+    start: Any, interface: Interface, task_name: str
+) -> Reference | NDArray[np.float32] | None:
+    """Return where policies begin: a reading of the observation as long as an action, or finite numbers."""
+    size, parts = interface.actions.size, interface.observation_parts
+    if start is None:
+        return None
+    if isinstance(start, Reference):
+        found = resolved_reference(start, places_of(interface), f"{task_name}: starting_action")
+        available = sum(length for _, length in parts)
+        if found.least_size <= available and found.read(np.zeros(available)).shape == (size,):
+            return found
+    else:
+        values = np.asarray(start)
+        if values.shape == (size,) and values.dtype.kind in "fiu" and np.isfinite(values).all():
+            return values.astype(np.float32)
+    raise ConfigurationError(
+        f"{task_name}: starting_action={start} is no action of {size} entries. Give {size} finite numbers, or "
+        f"ib.obs[...] that reads {size} entries of the observation: {describe_parts(parts)}."
+    )
 
 
 def maker_of(environment: Any) -> tuple[Maker, str]:
@@ -260,11 +291,16 @@ def first_action(given: Any, bounds: Bounds, task_name: str) -> NDArray[np.float
 
 def with_places(limits: Constraint, interface: Interface) -> Constraint:
     """Return the constraint with names replaced by where the parts lie in the observation."""
+    return resolved(limits, places_of(interface))
+
+
+def places_of(interface: Interface) -> dict[str, tuple[int, int]]:
+    """Return where every named part of an observation begins, and its size."""
     places, start = {}, 0
     for name, size in interface.observation_parts:
         places[name] = (start, size)
         start += size
-    return resolved(limits, places)
+    return places
 
 
 def refuse_misfit(constraint: Constraint, interface: Interface, task_name: str) -> None:

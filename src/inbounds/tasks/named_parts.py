@@ -27,27 +27,28 @@ def references_of(constraint: Constraint) -> Iterator[tuple[str, str, Reference]
 
 def resolved(constraint: Constraint, places: Mapping[str, tuple[int, int]]) -> Constraint:
     """Return the same set with every named part, and the previous action, read by their place in the observation."""
+    return _rebuilt(constraint, lambda reference: resolved_reference(reference, places, "the constraint"))
 
-    def resolve(reference: Reference) -> Reference:
-        if reference.source == PREVIOUS_ACTION:
-            reference = Reference(
-                "observation",
-                reference.indices,
-                reference.scale,
-                reference.offset,
-                reference.shape,
-                PREVIOUS_ACTION,
-            )
-        if reference.part is None:
-            return reference
-        if reference.part not in places:
-            raise ConstraintError(
-                f"the constraint reads {reference}, but the observation has only the parts "
-                f"{', '.join(map(repr, places))}. Name one of these, or count entries: ib.obs[3:6]."
-            )
-        return reference.at_part(*places[reference.part])
 
-    return _rebuilt(constraint, resolve)
+def resolved_reference(reference: Reference, places: Mapping[str, tuple[int, int]], reader: str) -> Reference:
+    """Return the same reading by its place in the observation; `reader` says who reads, for the error."""
+    if reference.source == PREVIOUS_ACTION:
+        reference = Reference(
+            "observation",
+            reference.indices,
+            reference.scale,
+            reference.offset,
+            reference.shape,
+            PREVIOUS_ACTION,
+        )
+    if reference.part is None:
+        return reference
+    if reference.part not in places:
+        raise ConstraintError(
+            f"{reader} reads {reference}, but the observation has only the parts "
+            f"{', '.join(map(repr, places))}. Name one of these, or count entries: ib.obs[3:6]."
+        )
+    return reference.at_part(*places[reference.part])
 
 
 def _rebuilt(constraint: Constraint, change: Callable[[Reference], Reference]) -> Constraint:

@@ -132,4 +132,5 @@ def network_task(name: str) -> Task:
             for feature, unit in zip(FEATURES, units, strict=True)
         ),
         action_names=layout.flow_names(),
+        starting_action=np.asarray(constraint.interior_point(dimension=layout.flows), np.float32),
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from inbounds.constraints import Constraint
+    from inbounds.constraints.references import Reference
     from inbounds.tasks.compiled import CompiledEnvironment
     from inbounds.tasks.vector import HostEnvironments
 
@@ -57,6 +58,9 @@ class Task:
     observation_shift: NDArray[np.float32] | None = None
     """Networks see (observation - shift) / scale; constraints always read the observation itself."""
     observation_scale: NDArray[np.float32] | None = None
+    starting_action: Reference | NDArray[np.float32] | None = None
+    """An action that is sensible before anything is learnt: entries of the observation (the present allocation), or one
+    for all states; learners may begin there."""
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class Task:
         reward_divisor: float = 1.0,
         reward_shift: float = 0.0,
         first_previous_action: Any = None,
+        starting_action: Any = None,
     ) -> None:
         """Pair an environment with its constraint.
 
@@ -87,11 +92,18 @@ class Task:
             reward_shift: see `reward_divisor`; learners that pay for infeasible proposals want no negative reward.
             first_previous_action: what counts as the previous action at the beginning of an episode; zero,
                 moved into the box, by default.
+            starting_action: an action that is known to be sensible, or `ib.obs[...]` where the observation holds one
+                (the present allocation, say); policies begin narrowly around it.
         """
         from inbounds.tasks.gymnasium_task import parts_from_gymnasium
 
         parts = parts_from_gymnasium(
-            environment, constraint, name=name, horizon=horizon, first_previous_action=first_previous_action
+            environment,
+            constraint,
+            name=name,
+            horizon=horizon,
+            first_previous_action=first_previous_action,
+            starting_action=starting_action,
         )
         defaults = {
             field.name: field.default
@@ -128,7 +140,7 @@ class Task:
 
         Networks then see observations relative to the mean and deviation met; the numbers are saved and exported
         with the policy, and constraints go on reading raw observations. Rewards are divided by their deviation
-        and lifted so that none of those met is negative, for training alone: reports keep the plain reward.
+        and lifted so that an average step pays one deviation, for training alone: reports keep the plain reward.
         Lifting all rewards makes long episodes more worth: where episodes end early, set `reward_shift` yourself.
         """
         from inbounds.tasks.normalisation import measured_scales
