@@ -70,6 +70,19 @@ def test_the_ablation_has_one_cell_per_preference() -> None:
     assert {dict(cell.settings)["preference"] for cell in cells} == {(0.9, 0.1), (0.5, 0.5), (0.1, 0.9)}
 
 
+def test_discrete_learners_are_compared_after_equally_many_steps_on_both_tasks() -> None:
+    assert {(cell.task, cell.steps) for cell in SUITES["discrete"].cells()} == {
+        ("allocation", 100_000),
+        ("bss3z", 100_000),
+    }
+
+
+def test_the_smoke_suite_is_long_enough_for_every_on_policy_learner_to_learn_once() -> None:
+    for cell in available_cells(SUITES["smoke"]):
+        rollout = getattr(cell.make_learner(), "rollout", 0)
+        assert rollout <= cell.steps, cell.name
+
+
 def test_learners_that_do_not_exist_are_left_out_and_named() -> None:
     suite = SUITES["paper"]
     assert {cell.learner for cell in available_cells(suite)} <= set(LEARNERS)

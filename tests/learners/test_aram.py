@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import inbounds as ib
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram, rescaled
 from inbounds.learners.aram_update import critic_values, squashed, total_loss
@@ -117,7 +116,7 @@ def test_searching_first_gives_the_actor_gradient_of_the_full_supremum():
     fast, noise, preference = gradient_of(learner, state, batch)
 
     def naive(actor):
-        drawn = squashed(learner, actor, batch.observation, preference, noise.action)
+        drawn = squashed(learner, actor, SPEC, batch.observation, preference, noise.action)
         candidates = [preference[0], *learner.preferences(noise.candidates)[:, 0]]
         worth = []
         for option in candidates:
@@ -230,6 +229,11 @@ def test_moving_the_scale_changes_no_value():
         ({"augmented_share": 1.0}, r"\[0, 1\)"),
         ({"proposals": 0}, "at least 1"),
         ({"least_return_weight": 1.0}, r"\[0, 1\)"),
+        ({"critic_lead": -1}, "0 or more"),
+        ({"entropy_ramp": -1}, "0 or more"),
+        ({"entropy_ramp": 100}, "entropy_reference='feasible'"),
+        ({"start": "interior"}, "'task'"),
+        ({"last_resort": "rays"}, "'ray'"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_with_the_remedy(settings, remedy):
@@ -249,16 +253,6 @@ def test_preferences_are_drawn_evenly_from_the_least_weight_of_the_return_to_one
     drawn = np.asarray(Aram(least_return_weight=least).new_context(jax.random.key(0), (4_000,)))
     assert scipy.stats.kstest(drawn[:, 0], scipy.stats.uniform(least, 1 - least).cdf).pvalue > 1e-3
     np.testing.assert_allclose(drawn.sum(axis=1), 1.0, rtol=1e-6)
-
-
-@pytest.mark.parametrize("start", ["box", "interior"])
-def test_the_first_policy_lies_where_it_is_told_to(start):
-    constraint = ib.SumBand(total=1.0, tolerance=0.1, low=0.0, high=1.0) & ib.Box(0.0, 2.0)
-    spec = Spec.of(2, np.zeros(4), np.full(4, 2.0), constraint)
-    learner = Aram(start=start)
-    output = learner.init(jax.random.key(0), spec).trained.actor[-1].bias[:4]
-    mean = np.asarray(spec.box.stretch(jnp.tanh(output)))
-    np.testing.assert_allclose(mean, 0.25 if start == "interior" else 1.0, rtol=1e-5)
 
 
 def test_learners_are_known_by_name_and_sosac_is_aram_with_a_fixed_preference():

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from inbounds.policies.proposal import Proposal, proposal_from_output, squash
+from inbounds.policies.networks import apply_network, init_network
+from inbounds.policies.proposal import (
+    ActionBox,
+    Proposal,
+    before_squashing,
+    narrow_around,
+    proposal_from_output,
+    squash,
+)
 
 
 def density(action, mean, std):
@@ -39,3 +47,21 @@ def test_a_saturated_action_keeps_a_finite_density_and_gradient():
 def test_the_scale_is_kept_within_its_range():
     proposal = proposal_from_output(jnp.array([0.0, 0.0, -50.0, 50.0]))
     np.testing.assert_array_equal(proposal.log_std, [-20.0, 2.0])
+
+
+def test_squashing_undoes_before_squashing_inside_the_box():
+    box = ActionBox(np.array([0.0, -3.0], np.float32), np.array([2.0, 5.0], np.float32))
+    actions = jnp.array([[0.5, 4.0], [1.98, -2.9]])
+    again = box.stretch(jnp.tanh(before_squashing(box, actions)))
+    np.testing.assert_allclose(again, actions, rtol=1e-4)
+    assert np.isfinite(before_squashing(box, jnp.array([2.0, -3.0]))).all()
+
+
+@pytest.mark.parametrize("mean", [None, (0.3, -1.2)])
+def test_a_narrow_policy_says_the_same_everywhere_and_keeps_its_hidden_layers(mean):
+    network = init_network(jax.random.key(0), (3, 5, 4))
+    narrow = narrow_around(network, None if mean is None else jnp.asarray(mean))
+    proposal = proposal_from_output(apply_network(narrow, jax.random.normal(jax.random.key(1), (6, 3))))
+    np.testing.assert_allclose(proposal.mean, np.broadcast_to(mean or (0.0, 0.0), (6, 2)), rtol=1e-6)
+    np.testing.assert_allclose(stats.norm(scale=np.exp(proposal.log_std)).entropy(), -1.0, rtol=1e-5)
+    assert narrow[0] is network[0]

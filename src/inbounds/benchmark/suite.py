@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from inbounds.benchmark.cell import Cell, pairs
+from inbounds.benchmark.ideas import idea_cells
 from inbounds.errors import UnknownNameError
 
 PAPER_TASKS = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "bss3z", "bss5z")
@@ -136,31 +137,6 @@ def _reviewers() -> Iterator[Cell]:
         yield Cell("polytope50", learner, preset, STEPS["polytope50"])
 
 
-BEYOND_PAPER_STEPS = {"reacher": 100_000, "bss3z": 60_000, "nsfnet": 100_000, "halfcheetah": 200_000}
-BEYOND_PAPER_VARIANTS: dict[str, dict[str, Any]] = {
-    "temperature-from-1": {"initial_temperature": 1.0},
-    "temperature-from-0.1": {"initial_temperature": 0.1},
-    "temperature-from-0.01": {"initial_temperature": 0.01},
-    "entropy-of-feasible-set": {"entropy_reference": "feasible", "initial_temperature": 0.1},
-    "entropy-of-truncated-policy": {"entropy_of": "truncated", "initial_temperature": 0.1},
-    "acceptance-target-0.97": {"acceptance_target": 0.97, "initial_temperature": 0.1},
-    "wide-networks": {"hidden": (512, 512), "initial_temperature": 0.1},
-    "preferences-from-0.8": {"least_return_weight": 0.8, "initial_temperature": 0.1},
-    "one-preference": {"preference": (0.9, 0.1), "initial_temperature": 0.1},
-    "learning-rate-0.001": {"learning_rate": 1e-3, "initial_temperature": 0.1},
-    "start-interior": {"start": "interior", "initial_temperature": 0.1},
-    "penalty-1-preferences-from-0.8": {"least_return_weight": 0.8, "penalty": 1.0},
-}
-"""Ideas that the paper does not have, as switches of ARAM beside a common reference, `temperature-from-0.1`."""
-
-
-def _beyond_paper() -> Iterator[Cell]:
-    for variant, settings in BEYOND_PAPER_VARIANTS.items():
-        for task, steps in BEYOND_PAPER_STEPS.items():
-            chosen, training = pairs(settings), pairs({"capacity": 2 * steps})
-            yield Cell(task, "aram", "default", steps, variant=variant, settings=chosen, training=training)
-
-
 def _rivals() -> Iterator[Cell]:
     often = pairs({"evaluate_every": 5_000, "capacity": 100_000})
     for task in ("reacher", "bss3z"):
@@ -182,7 +158,7 @@ def _wall_clock() -> Iterator[Cell]:
 
 
 SMALL: dict[str, Any] = {
-    **{"hidden": (32, 32), "batch_size": 64, "layers": 2},
+    **{"hidden": (32, 32), "batch_size": 64, "layers": 2, "rollout": 256},
     **{"flow_steps": 300, "flow_samples": 2_000, "flow_hidden": (16, 16), "flow_layers": 2},
 }
 """What makes learners quick that have such settings."""
@@ -200,7 +176,7 @@ def _small(name: str) -> dict[str, Any]:
 def _discrete() -> Iterator[Cell]:
     for task in ("allocation", "bss3z"):
         for learner in ("aram-discrete", "iar"):
-            yield Cell(task, learner, "default", STEPS[task])
+            yield Cell(task, learner, "default", STEPS["allocation"])
 
 
 def _smoke() -> Iterator[Cell]:
@@ -251,7 +227,7 @@ SUITES = {
             "beyond-paper",
             "Which ideas that the paper does not have help ARAM?",
             "not in the paper",
-            _beyond_paper,
+            idea_cells,
         ),
         Suite(
             "rivals",

@@ -11,19 +11,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from inbounds.learners.aram_acting import drawn, drawn_at_first, first_actor, law
 from inbounds.learners.aram_settings import refuse_contradictions
 from inbounds.learners.aram_update import AramState, Trained, UpdateNoise, total_loss, with_snapshot
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
 from inbounds.learners.value_scale import moved_to_moments, rescaled_critic, unit_scale, with_moments
-from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.networks import apply_network, export_network, init_network
-from inbounds.policies.proposal import (
-    centred_at,
-    gaussian_acceptance_of_student_noise,
-    proposal_from_output,
-    squash,
-    student_noise,
-)
+from inbounds.policies.acceptance import Draw
+from inbounds.policies.networks import export_network, init_network
+from inbounds.policies.proposal import squash
 from inbounds.replay.ring import Transition
 
 REAL, AUGMENTED = "real", "augmented"
@@ -39,6 +34,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "policy_preferences": 4,
         "snapshots": 4,
         "entropy_reference": "box",
+        "start": "box",
+        "scale_observations": False,
     },
 }
 
@@ -90,6 +87,8 @@ class Aram:
     """Target entropy in the squashed box; None is minus the dimension (see `entropy_reference`)."""
     entropy_reference: Literal["box", "feasible"] = "box"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
+    entropy_ramp: int = 0
+    """Updates over which the target falls from the box's to that of `entropy_reference`; 0 begins there."""
     entropy_of: Literal["policy", "truncated"] = "policy"
     """Whose log-density the losses use: the policy's, or that of what acts, the policy restricted to C(s)."""
     truncation_draws: int = 16
@@ -106,8 +105,17 @@ class Aram:
     """Let critics predict values relative to the running mean and deviation of their targets, per objective."""
     preference_per_sample: bool = False
     """Draw a preference for every row of a batch instead of one for the whole batch."""
-    start: Literal["box", "interior"] = "box"
-    """Where the first policy's mean lies: the middle of the box, or the interior point of C where C is constant."""
+    scale_observations: bool = True
+    """Let networks see observations relative to what uniformly feasible actions meet, measured before training."""
+    scale_rewards: bool = False
+    """Train on rewards relative to what uniformly feasible actions earn, in place of the task's own scale."""
+    start: Literal["box", "task"] = "task"
+    """Where the first policy lies: anywhere in the box, or narrowly around the task's own start, where it has one."""
+    critic_lead: int = 5_000
+    """Updates that the critics take before a policy that began at the task's start, and its temperature, move."""
+    last_resort: Literal["projection", "ray", "uniform"] = "projection"
+    """What acts when every proposal is infeasible in training: the nearest action, the last one's ray from inside C(s)
+    to its boundary, or a draw from C(s)."""
     hidden: tuple[int, ...] = (256, 256)
     """Width of the hidden layers."""
     learning_rate: float = 3e-4
@@ -150,9 +158,7 @@ class Aram:
         sizes = (inputs + spec.box.size, *self.hidden, outputs)
         twins = [init_network(twin, sizes, spec.inputs) for twin in critic_keys]
         critic = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
-        actor = init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs)
-        if self.start == "interior" and spec.constraint.is_constant():
-            actor = centred_at(actor, spec.box, spec.constraint.interior_point(dimension=spec.box.size))
+        actor = first_actor(self, actor_key, spec)
         temperature = self.temperature if self.temperature is not None else self.initial_temperature
         trained = Trained(actor, critic, jnp.asarray(math.log(temperature), jnp.float32))
         return AramState(
@@ -193,36 +199,9 @@ class Aram:
         warm: bool,
     ) -> Draw:
         """Draw all proposals in one forward pass and take the first feasible one."""
-        environments = observation.shape[1]
-        shape = (environments, self.proposals, spec.box.size)
         if warm:
-            uniform = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
-            proposals = spec.box.stretch(uniform)
-            if self.warm_up == "box":
-                return accept_first(spec.constraint, observation, proposals)
-            sample_key = jax.random.fold_in(keys[0], 1)
-            return accept_first(
-                spec.constraint,
-                observation,
-                proposals,
-                lambda seen, _: spec.constraint.sample(sample_key, seen),
-            )
-        noise_keys, keep_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-        proposal = proposal_from_output(
-            jax.vmap(apply_network)(state.trained.actor, self.with_preference(observation, context))
-        )
-        spread = jax.tree.map(lambda leaf: leaf[..., None, :], proposal)
-        if self.target == "proportional":
-            noise = jax.vmap(lambda key: jax.random.normal(key, shape))(noise_keys)
-        else:
-            noise = jax.vmap(lambda key: student_noise(key, shape, self.degrees))(noise_keys)
-        is_kept = None
-        if self.target == "gaussian-from-student":
-            coin = jax.vmap(lambda key: jax.random.uniform(key, shape[:-1]))(keep_keys)
-            is_kept = coin < gaussian_acceptance_of_student_noise(noise, self.degrees)
-        return accept_first(
-            spec.constraint, observation, spec.box.stretch(squash(spread, noise).value), is_kept=is_kept
-        )
+            return drawn_at_first(self, spec, observation, keys)
+        return drawn(self, state.trained.actor, spec, observation, context, keys)
 
     def with_preference(self, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Append the preference to the observation, unless it is fixed."""
@@ -239,8 +218,8 @@ class Aram:
         self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array
     ) -> jax.Array:
         """Return tanh of the mean in the environment's units, before any projection."""
-        output = apply_network(state.trained.actor, self.with_preference(observation, preference))
-        return spec.box.stretch(jnp.tanh(proposal_from_output(output).mean))
+        centre = law(self, state.trained.actor, spec, observation, preference).mean
+        return spec.box.stretch(jnp.tanh(centre))
 
     def samples(
         self,
@@ -252,8 +231,8 @@ class Aram:
         count: int,
     ) -> jax.Array:
         """Draw raw actions of the policy network, before acceptance."""
-        output = apply_network(state.trained.actor, self.with_preference(observation, preference))
-        proposal = jax.tree.map(lambda leaf: leaf[..., None, :], proposal_from_output(output))
+        one = law(self, state.trained.actor, spec, observation, preference)
+        proposal = jax.tree.map(lambda leaf: leaf[..., None, :], one)
         noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
         return spec.box.stretch(squash(proposal, noise).value)
 
@@ -344,6 +323,10 @@ class Aram:
         )
         if self.temperature is not None:
             gradient = gradient._replace(log_temperature=jnp.zeros(()))
+        if self.critic_lead and self.start == "task" and spec.start is not None:
+            moves = (state.updates >= self.critic_lead).astype(jnp.float32)
+            held = jax.tree.map(lambda leaf: moves * leaf, (gradient.actor, gradient.log_temperature))
+            gradient = gradient._replace(actor=held[0], log_temperature=held[1])
         steps, optimiser = self.optimiser().update(gradient, state.optimiser)
         trained = optax.apply_updates(state.trained, steps)
         target_critic = optax.incremental_update(trained.critic, state.target_critic, self.tau)

@@ -41,6 +41,18 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
         )
+    for name, known in (("start", ("box", "task")), ("last_resort", ("projection", "ray", "uniform"))):
+        if getattr(settings, name) not in known:
+            raise ConfigurationError(
+                f"{name}='{getattr(settings, name)}' is unknown. Choose one of {', '.join(map(repr, known))}."
+            )
+    if settings.critic_lead < 0 or settings.entropy_ramp < 0:
+        raise ConfigurationError("critic_lead and entropy_ramp count updates: use 0 or more.")
+    if settings.entropy_ramp and settings.entropy_reference == "box":
+        raise ConfigurationError(
+            "entropy_ramp lowers the target to that of the feasible set, but entropy_reference='box' stays. "
+            "Set entropy_reference='feasible' or drop entropy_ramp."
+        )
     if settings.penalty <= 0 and settings.augmented:
         raise ConfigurationError(
             f"penalty={settings.penalty} would reward rejections. Use a positive number."

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners import losses
+from inbounds.learners.aram_acting import law
 from inbounds.learners.learner import Metrics, Spec
 from inbounds.learners.value_scale import ValueScale, scaled
 from inbounds.policies.networks import Network, apply_network
-from inbounds.policies.proposal import Squashed, proposal_from_output, squash
+from inbounds.policies.proposal import Squashed, squash
 from inbounds.replay.ring import Transition
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def total_loss(
             settings, frozen, spec, batch.next_observation, preference, noise.next_action
         ).acting
     else:
-        drawn = squashed(settings, trained.actor, batch.observation, preference, noise.action)
-        following = squashed(settings, frozen, batch.next_observation, preference, noise.next_action)
+        drawn = squashed(settings, trained.actor, spec, batch.observation, preference, noise.action)
+        following = squashed(settings, frozen, spec, batch.next_observation, preference, noise.next_action)
 
     critic_loss, values, target = critic_loss_of_batch(
         settings, trained.critic, state, spec, batch, following, preference, temperature
@@ -100,11 +101,15 @@ def total_loss(
 
 
 def squashed(
-    settings: Aram, actor: Network, observation: jax.Array, preference: jax.Array, noise: jax.Array
+    settings: Aram,
+    actor: Network,
+    spec: Spec,
+    observation: jax.Array,
+    preference: jax.Array,
+    noise: jax.Array,
 ) -> Squashed:
     """Draw one squashed action per observation by reparameterisation."""
-    output = apply_network(actor, settings.with_preference(observation, preference))
-    return squash(proposal_from_output(output), noise)
+    return squash(law(settings, actor, spec, observation, preference), noise)
 
 
 class Truncated(NamedTuple):
@@ -138,14 +143,15 @@ def truncated(
         preference: (batch, 2).
         noise: (draws, batch, dimension), standard normal.
     """
-    law = proposal_from_output(apply_network(actor, settings.with_preference(observation, preference)))
-    drawn = squash(law, noise)
+    proposal = law(settings, actor, spec, observation, preference)
+    drawn = squash(proposal, noise)
     actions = spec.box.stretch(jnp.moveaxis(jax.lax.stop_gradient(drawn.value), 0, 1))
     is_feasible = jnp.moveaxis(spec.constraint.contains(observation[:, None], actions), 1, 0)
     count, rows = jnp.sum(is_feasible, axis=0), jnp.arange(observation.shape[0])
     first = jnp.argmax(is_feasible, axis=0)
-    unsquashed = jax.lax.stop_gradient(law.mean + jnp.exp(law.log_std) * noise)
-    density = squash(law, (unsquashed - law.mean) * jnp.exp(-law.log_std)).log_density
+    unsquashed = jax.lax.stop_gradient(proposal.mean + jnp.exp(proposal.log_std) * noise)
+    again = (unsquashed - proposal.mean) * jnp.exp(-proposal.log_std)
+    density = squash(proposal, again).log_density
     known = jax.lax.stop_gradient(density)
     mean = jnp.sum(jnp.where(is_feasible, known, 0.0), axis=0) / jnp.maximum(count, 1)
     weight = jnp.where(is_feasible, known - mean, 0.0) / jnp.maximum(count - 1, 1)
@@ -267,7 +273,10 @@ def with_snapshot(settings: Aram, state: AramState) -> AramState:
 
 
 def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:
-    """Return the entropy wanted in the squashed box: minus the dimension, lowered by the log of C(s)'s share."""
+    """Return the entropy wanted in the squashed box: minus the dimension, lowered by the log of C(s)'s share.
+
+    With `entropy_ramp` the target falls there in a straight line, so that a narrow set is explored widely at first.
+    """
     wanted = jnp.asarray(
         -float(spec.box.size) if settings.entropy_target is None else settings.entropy_target
     )
@@ -275,7 +284,8 @@ def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:
         return wanted
     total, count = state.feasible_share
     share = (total + 1e-6) / jnp.maximum(count, 1.0)
-    return wanted + jnp.log(jnp.clip(share, 1e-6, 1.0))
+    done = jnp.minimum(state.updates / max(settings.entropy_ramp, 1), 1.0) if settings.entropy_ramp else 1.0
+    return wanted + done * jnp.log(jnp.clip(share, 1e-6, 1.0))
 
 
 def critic_values(critic: Network, inputs: jax.Array, action: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.references import Reference
 from inbounds.errors import UnknownNameError
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import InputScale
@@ -28,6 +29,8 @@ class Spec(NamedTuple):
     constraint: Constraint
     inputs: InputScale | None = None
     """What networks see observations relative to; None leaves them as they are."""
+    start: Reference | NDArray[np.float32] | None = None
+    """A sensible action, as a part of the observation or the same in all states: where a policy may begin."""
 
     @classmethod
     def of(
@@ -38,11 +41,12 @@ class Spec(NamedTuple):
         constraint: Constraint,
         shift: NDArray[np.float32] | None = None,
         scale: NDArray[np.float32] | None = None,
+        start: Reference | NDArray[np.float32] | None = None,
     ) -> Spec:
-        """Build a spec from the bounds of the action box, and the shift and scale of observations, if any."""
+        """Build a spec from the bounds of the action box, the scale of observations and a start, if any."""
         box = ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32))
         inputs = None if shift is None or scale is None else InputScale(shift, scale)
-        return cls(observation_size, box, constraint, inputs)
+        return cls(observation_size, box, constraint, inputs, start)
 
     def relative(self, observation: jax.Array) -> jax.Array:
         """Return observations as networks see them, for maps whose first layer does not do it itself."""

@@ -10,6 +10,9 @@ import jax.numpy as jnp
 
 from inbounds.constraints.constraint import Constraint
 
+Fallback = Callable[[jax.Array, jax.Array], jax.Array]
+"""From observations and raw actions to feasible actions."""
+
 
 class Draw(NamedTuple):
     """What a policy did with a batch of observations (leading axes: seeds, environments)."""
@@ -30,7 +33,7 @@ def accept_first(
     constraint: Constraint,
     observation: jax.Array,
     proposals: jax.Array,
-    fallback: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+    fallback: Fallback | None = None,
     is_kept: jax.Array | None = None,
 ) -> Draw:
     """Take the first proposal that is feasible (and kept), exactly as drawing one by one would.

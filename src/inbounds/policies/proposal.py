@@ -50,11 +50,22 @@ def proposal_from_output(output: jax.Array) -> Proposal:
     return Proposal(mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
 
 
-def centred_at(network: Network, box: ActionBox, action: NDArray[np.floating]) -> Network:
-    """Return a policy network whose mean is an action of the box wherever its last layer adds nothing to the bias."""
+TARGET_LOG_STD = -1.0 - 0.5 * math.log(2.0 * math.pi * math.e)
+"""The log-scale at which every entry of an unsquashed Gaussian has entropy -1, which tuned temperatures aim at."""
+
+
+def before_squashing(box: ActionBox, action: jax.Array) -> jax.Array:
+    """Return what tanh and the stretch turn into an action of the box; its corners, at infinity, are kept away from."""
+    return jnp.arctanh(jnp.clip(box.normalise(action.astype(jnp.float32)), -0.99, 0.99))
+
+
+def narrow_around(network: Network, mean: jax.Array | None) -> Network:
+    """Return a policy network that says the same everywhere at first: a mean (None: zero) and the target's scale."""
     last = network[-1]
-    inside = np.clip(box.normalise(jnp.asarray(action, jnp.float32)), -0.99, 0.99)  # corners lie at infinity
-    return (*network[:-1], last._replace(bias=last.bias.at[: box.size].set(jnp.arctanh(inside))))
+    size = last.bias.shape[-1] // 2
+    centre = jnp.zeros(size) if mean is None else mean
+    bias = jnp.concatenate([centre, jnp.full(size, TARGET_LOG_STD)])
+    return (*network[:-1], last._replace(weight=jnp.zeros_like(last.weight), bias=bias))
 
 
 class Squashed(NamedTuple):

@@ -1,0 +1,98 @@
+"""What the paper does not have: ideas as switches of ARAM, each with the tasks on which it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from inbounds.benchmark.cell import Cell, pairs
+
+STEPS = {
+    "reacher": 100_000,
+    **dict.fromkeys(("halfcheetah", "hopper", "hoppervel"), 200_000),
+    "ant": 150_000,
+    "nsfnet": 100_000,
+    "bss3z": 60_000,
+    "bss5z": 60_000,
+}
+"""Environment steps of a trial: where the curves of the reference part."""
+LEARNING = ("reacher", "halfcheetah", "nsfnet", "bss3z")
+LOCOMOTION = ("halfcheetah", "hopper", "hoppervel", "ant")
+RESOURCES = ("nsfnet", "bss3z", "bss5z")
+
+
+class Idea(NamedTuple):
+    """Settings of ARAM and of the training that differ from the reference, and where they are tried."""
+
+    tasks: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+RAW = {"start": "box", "scale_observations": False, "initial_temperature": 0.1}
+"""The reference of the first ideas: raw observations, as in the paper, and a first policy anywhere in the box."""
+NARROW = {"least_return_weight": 0.8, "penalty": 1.0}
+SCALED = {"scale_rewards": True}
+FALLING = {"entropy_reference": "feasible", "entropy_ramp": 50_000}
+
+ON_RAW_OBSERVATIONS: dict[str, Idea] = {
+    # Where a tuned temperature starts; from 0.1 is the reference of all others.
+    "temperature-from-1": Idea(LEARNING, {"initial_temperature": 1.0}),
+    "temperature-from-0.1": Idea(LEARNING, {}),
+    "temperature-from-0.01": Idea(LEARNING, {"initial_temperature": 0.01}),
+    # Whose entropy, and how much of it.
+    "entropy-of-feasible-set": Idea(LEARNING, {"entropy_reference": "feasible"}),
+    "entropy-of-truncated-policy": Idea(LEARNING, {"entropy_of": "truncated"}),
+    "entropy-falling-to-feasible-set": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), FALLING),
+    # Validity without a schedule.
+    "acceptance-target-0.97": Idea(LEARNING, {"acceptance_target": 0.97}),
+    "preferences-from-0.8": Idea(LEARNING, {"least_return_weight": 0.8}),
+    "penalty-1-preferences-from-0.8": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), NARROW),
+    "penalty-1-preferences-from-0.8-entropy-falling": Idea(("reacher", "halfcheetah"), NARROW | FALLING),
+    "one-preference": Idea(LEARNING, {"preference": (0.9, 0.1)}),
+    # What acts at first, and when every proposal fails.
+    "warm-up-in-box": Idea(("reacher", "bss3z"), {"warm_up": "box"}),
+    "last-resort-ray": Idea(("reacher", "nsfnet"), {"last_resort": "ray"}),
+    "last-resort-uniform": Idea(("nsfnet", "bss3z"), {"last_resort": "uniform"}),
+    # A stronger base learner.
+    "wide-networks": Idea(LEARNING, {"hidden": (512, 512)}),
+    "learning-rate-0.001": Idea(LEARNING, {"learning_rate": 1e-3}),
+    # Begin with what is known to be sensible.
+    "start-of-task": Idea(RESOURCES, {"start": "task", "critic_lead": 0}),
+    "start-of-task-critics-first": Idea(RESOURCES, {"start": "task"}),
+}
+ON_SCALED_OBSERVATIONS: dict[str, Idea] = {
+    "scaled-observations": Idea(("halfcheetah", "bss3z", "bss5z"), {"start": "box"}),
+    "scaled-observations-start-of-task": Idea(("reacher", *LOCOMOTION, *RESOURCES), {}),
+    "scaled-rewards": Idea(("reacher", *LOCOMOTION, *RESOURCES), SCALED),
+    "scaled-rewards-preferences-from-0.5": Idea(
+        ("reacher", "halfcheetah"), SCALED | {"least_return_weight": 0.5}
+    ),
+    "scaled-rewards-preferences-from-0.8": Idea(
+        ("reacher", "halfcheetah", "hopper", "hoppervel"), SCALED | {"least_return_weight": 0.8}
+    ),
+    "scaled-rewards-preferences-from-0.8-entropy-falling": Idea(
+        ("reacher", "halfcheetah", "ant", *RESOURCES), SCALED | FALLING | {"least_return_weight": 0.8}
+    ),
+    "scaled-entropy-of-feasible-set": Idea(RESOURCES, {"entropy_reference": "feasible"}),
+}
+IDEAS = {
+    **{name: Idea(idea.tasks, RAW | dict(idea.settings)) for name, idea in ON_RAW_OBSERVATIONS.items()},
+    **ON_SCALED_OBSERVATIONS,
+}
+
+
+def idea_cells() -> Iterator[Cell]:
+    """Return every idea on each of its tasks."""
+    for variant, idea in IDEAS.items():
+        for task in idea.tasks:
+            steps = STEPS[task]
+            training = pairs({"capacity": 2 * steps})
+            yield Cell(
+                task,
+                "aram",
+                "default",
+                steps,
+                variant=variant,
+                settings=pairs(idea.settings),
+                training=training,
+            )
