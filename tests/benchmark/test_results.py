@@ -44,6 +44,17 @@ def test_a_result_says_whether_its_final_numbers_come_from_fresh_episodes(tmp_pa
     assert unfinished.final["return"] == [3.0, 4.0]
 
 
+@pytest.mark.parametrize("kept", [None, "last", "best"])
+def test_a_result_says_which_policy_its_final_numbers_are_of(kept: str | None, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    if kept is not None:
+        config["training"]["policy"] = kept
+    (folder / "config.json").write_text(json.dumps(config))
+    (origin,) = collect_run(folder).provenance
+    assert origin["policy"] == (kept or "last")  # older runs kept the last one
+
+
 def test_solver_calls_are_counted_by_cause(tmp_path: Path) -> None:
     calls = collect_run(write_run(tmp_path / "run", is_final=False)).final["solver_calls"]
     assert calls == {

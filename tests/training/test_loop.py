@@ -22,10 +22,10 @@ from inbounds.training.api import train
 from inbounds.training.checkpoint import latest_checkpoint, read_checkpoint
 from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Training, available_threads, resolved
-from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+from inbounds.training.record import EVALUATIONS, METRICS, POLICY, RunFolder
 from tests.learners import probes
 
-TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4)
+TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4, scale_observations=False)
 SHORT = {"warm_up": 20, "capacity": 300, "episodes": 1, "checkpoint_every": 40, "environments": 2}
 
 
@@ -53,6 +53,7 @@ def assert_same_run(first, second):
         np.testing.assert_array_equal(array, other[name], err_msg=name)
     for name in (METRICS, EVALUATIONS):
         assert rows(first, name) == rows(second, name)
+    assert (first / POLICY).read_bytes() == (second / POLICY).read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +90,13 @@ def test_evaluating_more_often_changes_no_parameter(compiled_run, tmp_path):
     train(moving_task(), TINY, out=tmp_path / "run", steps=120, seeds=2, evaluate_every=20, **SHORT)
     one, other = final_arrays(compiled_run[0]), final_arrays(tmp_path / "run")
     for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name], err_msg=name)
+        if not name.startswith("best/"):  # of more evaluations another one may be the best
+            np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
 @pytest.mark.slow
 def test_a_mujoco_run_resumes_bit_by_bit(tmp_path):
-    settings = {**SHORT, "evaluate_every": 0, "seeds": 2}
+    settings = {**SHORT, "evaluate_every": 80, "seeds": 2}
     train("reacher", TINY, out=tmp_path / "whole", steps=160, **settings)
     train("reacher", TINY, out=tmp_path / "parts", steps=80, **settings)
     train("reacher", TINY, out=tmp_path / "parts", steps=160, resume=True, **settings)
@@ -147,7 +149,7 @@ def test_a_foreign_checkpoint_is_refused(compiled_run):
     with pytest.raises(CheckpointError, match="another learner"):
         train(
             moving_task(),
-            Aram(hidden=(9, 9), batch_size=16, proposals=4),
+            Aram(hidden=(9, 9), batch_size=16, proposals=4, scale_observations=False),
             out=compiled_run[0],
             steps=200,
             seeds=2,

@@ -166,6 +166,7 @@ def how_it_ran(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "environments": config["training"]["environments"],
         "updates_per_step": config["training"]["updates_per_step"],
+        "policy": config["training"].get("policy", "last"),
         "median_steps_per_second": speeds[len(speeds) // 2] if speeds else None,
         "learner_settings": config["learner"],
     }

@@ -54,14 +54,17 @@ class TrainedRun:
             task = find_task(config["task"])
         require_same_constraint(task, config, folder.path)
         settings = {name: as_tuples(value) for name, value in config["learner"].items()}
+        if settings["name"] == "aram":
+            settings.setdefault("start", "box")  # what runs did before they could begin anywhere else
         learner = make_learner(settings.pop("name"), **settings)
         spec = Spec.of(
             task.observation_size,
             task.action_low,
             task.action_high,
             task.constraint,
-            task.observation_shift,
-            task.observation_scale,
+            recorded_scale(config, "observation_shift", task.observation_shift),
+            recorded_scale(config, "observation_scale", task.observation_scale),
+            task.starting_action,
         )
         first, count = config["training"]["seed"], config["training"]["seeds"]
         states, step = read_states(folder, learner, spec, first, count)
@@ -76,6 +79,12 @@ class TrainedRun:
         index = self.seeds.index(seed)
         chosen = jax.tree.map(lambda leaf: leaf[index : index + 1], self.states)
         return dataclasses.replace(self, seeds=(seed,), states=chosen)
+
+
+def recorded_scale(config: dict[str, Any], part: str, own: Any) -> Any:
+    """Return what a run's networks saw observations relative to, which `train` may have measured; else the task's."""
+    recorded = config.get(part)
+    return own if recorded is None else np.asarray(recorded, np.float32)
 
 
 def require_same_constraint(task: Task, config: dict[str, Any], path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import jax
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Learner
+from inbounds.tasks.normalisation import with_recorded_scales
 from inbounds.tasks.task import Task
 from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Callback, Training, resolved
@@ -55,6 +56,7 @@ def train(
     if config.device is not None:
         jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}.get(config.device, config.device))
     folder = RunFolder(path)
+    chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
     training = Training(chosen, agent, config, folder, callbacks)
     if resume:
         training.resume()
@@ -65,6 +67,24 @@ def train(
         folder.amend_provenance(preparation_seconds=round(training.seconds, 2))
     training.run()
     return RunSummary.read(path)
+
+
+def scaled_task(
+    task: Task, learner: Learner, config: TrainingConfig, recorded: Mapping[str, Any] | None
+) -> Task:
+    """Return the task with the scales that are wanted: measured now, or those that a resumed run began with.
+
+    What `task.normalised(...)` measured of observations is not measured again, unless the training asks for it.
+    """
+    observations, rewards = config.scale_observations, config.scale_rewards
+    if observations is None:
+        observations = task.observation_scale is None and getattr(learner, "scale_observations", False)
+    if rewards is None:
+        rewards = getattr(learner, "scale_rewards", False)
+    wanted = {"observations": observations, "rewards": rewards}
+    if not any(wanted.values()):
+        return task
+    return task.normalised(**wanted) if recorded is None else with_recorded_scales(task, recorded)
 
 
 def default_folder(task: str, learner: str) -> Path:

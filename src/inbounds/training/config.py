@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from inbounds.errors import ConfigurationError
 
@@ -34,6 +34,12 @@ class TrainingConfig:
     """Environment steps between two evaluations; 0 evaluates at the end only."""
     episodes: int = 10
     """Episodes per evaluation and seed."""
+    policy: Literal["best", "last"] = "best"
+    """Which policy of a seed is kept to act: that of its best evaluation, or the last one."""
+    scale_observations: bool | None = None
+    """Let networks see observations relative to those of uniformly feasible actions; by default as the learner says."""
+    scale_rewards: bool | None = None
+    """Train on rewards relative to what uniformly feasible actions earn; by default as the learner says."""
     preference: tuple[float, float] = (0.9, 0.1)
     """Preference at which policies are evaluated."""
     checkpoint_every: int = 100_000
@@ -61,6 +67,8 @@ class TrainingConfig:
                 f"warm_up={self.warm_up} is not shorter than steps={self.steps}, so nothing would be learnt. "
                 f"Lower warm_up or raise steps."
             )
+        if self.policy not in ("best", "last"):
+            raise ConfigurationError(f"policy='{self.policy}' is neither. Keep the 'best' or the 'last' one.")
         if self.updates_per_step <= 0:
             raise ConfigurationError(f"updates_per_step={self.updates_per_step} must be positive.")
 

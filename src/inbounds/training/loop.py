@@ -12,10 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError, DivergenceError
 from inbounds.learners.learner import Learner, Metrics, Spec
 from inbounds.tasks.task import Task
 from inbounds.training import memory
+from inbounds.training.best_policy import better_of, or_latest, unjudged
 from inbounds.training.checkpoint import (
     as_device_tree,
     fill,
@@ -63,6 +65,7 @@ class Training:
             task.constraint,
             task.observation_shift,
             task.observation_scale,
+            task.starting_action,
         )
         self.seeds = list(range(config.seed, config.seed + config.seeds))
         self.environments = config.environments or default_environments()
@@ -87,6 +90,7 @@ class Training:
         self.keys = keys
         self.seconds = 0.0
         self.logged_counters: Any = None
+        self.export = jax.jit(jax.vmap(learner.export))
 
     # Life of a run -------------------------------------------------------------------------------------------------
 
@@ -94,6 +98,7 @@ class Training:
         """Begin from nothing; what a learner trains beforehand, such as FlowPG's flow, counts as training time."""
         began = time.perf_counter()
         self.state: TrainingState = jax.block_until_ready(self.programs.init(self.keys))
+        self.best = unjudged(self.export(self.state.learner), len(self.seeds))
         self.seconds = time.perf_counter() - began
         self.collector.start()
         self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
@@ -112,6 +117,8 @@ class Training:
         empty[:, :, : rows.shape[2]] = rows
         arrays["training/replay/rows"] = empty
         self.state = as_device_tree(fill(template, arrays, "training"))
+        exported = jax.eval_shape(self.export, template.learner)
+        self.best = as_device_tree(fill(unjudged(exported, len(self.seeds)), arrays, "best"))
         if isinstance(self.collector, CompiledCollector):
             self.collector.start()
             self.collector.restore({"world": fill(self.collector.world, arrays, "collector/world")})
@@ -201,6 +208,8 @@ class Training:
             self.state.learner, self.seeds, self.config.preference, salt=self.step
         )
         spent = time.perf_counter() - began
+        mean_return = np.asarray([np.mean(values) for values in found.returns])
+        self.best = better_of(self.best, self.export(self.state.learner), mean_return)
         stop = False
         for index, seed in enumerate(self.seeds):
             row = {
@@ -236,8 +245,10 @@ class Training:
             "task": self.task.name,
             "learner": type(self.learner).__name__,
         }
-        tree = {"training": trimmed, "collector": self.collector.save()}
-        self.folder.write_policy(flatten(jax.vmap(self.learner.export)(self.state.learner)))
+        tree = {"training": trimmed, "best": self.best, "collector": self.collector.save()}
+        latest = self.export(self.state.learner)
+        kept = or_latest(self.best, latest) if self.config.policy == "best" else latest
+        self.folder.write_policy(flatten(kept))
         return write_checkpoint(self.folder.checkpoints, self.step, tree, notes, self.config.keep)
 
     def _stop_diverged(self, name: str) -> None:
@@ -285,6 +296,9 @@ def resolved(
         "observation_parts": task.observation_parts,
         "observation_shift": task.observation_shift,
         "observation_scale": task.observation_scale,
+        "starting_action": task.starting_action.to_json()
+        if isinstance(task.starting_action, Reference)
+        else task.starting_action,
         "reward_divisor": task.reward_divisor,
         "reward_shift": task.reward_shift,
         "action_low": task.action_low,

@@ -23,6 +23,8 @@ class RunSummary:
     """The last evaluation, one row per seed."""
     worst_violation: float
     """The worst over all evaluations; training refuses anything above zero at the environment's door."""
+    kept: tuple[dict[str, Any], ...] = ()
+    """The evaluation of each seed whose policy the folder holds: its best, or the last one."""
     preparation_seconds: float | None = None
     """Part of the training time that passed before the first step: compiling, and FlowPG's training of its flow."""
 
@@ -40,6 +42,7 @@ class RunSummary:
             step=last,
             evaluations=tuple(row for row in rows if row["step"] == last),
             worst_violation=max((row["worst_violation"] for row in rows), default=0.0),
+            kept=kept_rows(rows, last, is_best=config["training"].get("policy") == "best"),
             preparation_seconds=folder.provenance().get("preparation_seconds"),
         )
 
@@ -58,6 +61,7 @@ class RunSummary:
             [
                 f"{self.task}, {self.learner}, {self.step:,} steps, {len(self.evaluations)} seed(s)",
                 f"  return             {returns.mean():.4g} +- {returns.std():.2g} over seeds",
+                *kept_line(self),
                 f"  valid action rate  {valid.mean():.3f}",
                 f"  projections        {self.column('training_projections').mean():,.0f} in training per seed",
                 f"  worst violation    {self.worst_violation:g}",
@@ -65,3 +69,24 @@ class RunSummary:
                 f"  folder             {self.path}",
             ]
         )
+
+
+def kept_rows(rows: list[dict[str, Any]], last: int, *, is_best: bool) -> tuple[dict[str, Any], ...]:
+    """Return each seed's row of the evaluation whose policy is kept; of equal ones the first, as in training."""
+    seeds = sorted({row["seed"] for row in rows})
+    if not is_best:
+        return tuple(row for row in rows if row["step"] == last)
+    return tuple(
+        max((row for row in rows if row["seed"] == seed), key=lambda row: np.float32(row["return"]))
+        for seed in seeds
+    )
+
+
+def kept_line(summary: RunSummary) -> list[str]:
+    """Return a line that says which policies were kept, where they are not the last ones."""
+    steps = [row["step"] for row in summary.kept]
+    if all(step == summary.step for step in steps):
+        return []
+    mean = np.mean([row["return"] for row in summary.kept])
+    when = f"step {steps[0]:,}" if len(set(steps)) == 1 else f"steps {min(steps):,} to {max(steps):,}"
+    return [f"  kept policy        that of {when}, the best evaluated: {mean:.4g}"]

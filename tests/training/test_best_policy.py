@@ -1,0 +1,140 @@
+"""Which policy is kept: each seed's best evaluated one, through stops and resumes, or the last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from inbounds.errors import ConfigurationError
+from inbounds.learners.aram import Aram
+from inbounds.training.api import train
+from inbounds.training.best_policy import better_of, or_latest, unjudged
+from inbounds.training.checkpoint import flatten
+from inbounds.training.config import TrainingConfig
+from inbounds.training.evaluate import Evaluator
+from inbounds.training.loop import Training, resolved
+from inbounds.training.record import RunFolder
+from tests.learners import probes
+
+TINY = Aram(hidden=(4,), batch_size=16, proposals=4, scale_observations=False)
+SHORT = {"warm_up": 20, "capacity": 300, "episodes": 1, "checkpoint_every": 40, "environments": 2, "seeds": 2}
+SCRIPT = {40: (1.0, 5.0), 80: (3.0, 5.0), 120: (2.0, 4.0)}
+"""What the two seeds are told to have earned: seed 0 is best in the middle, seed 1 ties and then falls."""
+KEPT = (80, 40)
+"""The step of the evaluation whose policy each seed has to keep."""
+
+
+def policy_of(step):
+    """Return a policy of two seeds that says when it was evaluated."""
+    return {"weight": jnp.full((2, 3), float(step)), "bias": jnp.full(2, float(step))}
+
+
+def test_every_seed_keeps_its_best_policy_and_of_equal_ones_the_first():
+    best = unjudged(policy_of(0), 2)
+    for step, returns in SCRIPT.items():
+        best = better_of(best, policy_of(step), np.array(returns))
+    np.testing.assert_array_equal(best.arrays["bias"], KEPT)
+    np.testing.assert_array_equal(best.arrays["weight"], np.repeat(np.array(KEPT)[:, None], 3, axis=1))
+    np.testing.assert_array_equal(best.mean_return, [3.0, 5.0])
+
+
+def test_a_return_that_is_no_number_is_never_the_best():
+    best = better_of(unjudged(policy_of(0), 2), policy_of(40), np.array([np.nan, -1e9]))
+    np.testing.assert_array_equal(best.arrays["bias"], [0, 40])
+
+
+def test_before_its_first_evaluation_a_seed_keeps_the_latest_policy():
+    best = unjudged(policy_of(0), 2)
+    np.testing.assert_array_equal(or_latest(best, policy_of(20))["bias"], [20, 20])
+    best = better_of(best, policy_of(40), np.array([np.nan, -7.0]))
+    np.testing.assert_array_equal(or_latest(best, policy_of(60))["bias"], [60, 40])
+
+
+class Scripted:
+    """Evaluations whose returns are written down beforehand, and the policies that were judged."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.policies: dict[int, dict[str, np.ndarray]] = {}
+        real = Evaluator.evaluate
+
+        def evaluate(evaluator, states, seeds, preference, salt):
+            exported = flatten(jax.vmap(TINY.export)(states))
+            self.policies[salt] = {name: np.array(array) for name, array in exported.items()}
+            found = real(evaluator, states, seeds, preference, salt)
+            return found._replace(returns=np.array(SCRIPT[salt])[:, None])
+
+        patch.setattr(Evaluator, "evaluate", evaluate)
+
+
+def trained(folder: Path, **settings):
+    task = probes.moving_optimum().task
+    return train(task, TINY, out=folder, **{"steps": 120, "evaluate_every": 40, **SHORT, **settings})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run under the script: its folder, its summary, and the policies that were judged."""
+    folder = tmp_path_factory.mktemp("kept") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        script = Scripted(patch)
+        summary = trained(folder)
+    return folder, summary, script.policies
+
+
+def test_the_run_folder_holds_the_best_policy_of_every_seed(whole):
+    folder, _, judged = whole
+    kept = load_file(folder / "policy.safetensors")
+    assert kept.keys() == judged[40].keys()
+    for name, array in kept.items():
+        for seed, step in enumerate(KEPT):
+            np.testing.assert_array_equal(array[seed], judged[step][name][seed], err_msg=name)
+    weights = next(name for name in kept if name.endswith("weight"))
+    assert len({judged[step][weights].tobytes() for step in SCRIPT}) == 3  # or all would be the best one
+
+
+def test_the_summary_says_when_the_kept_policies_were_judged(whole):
+    _, summary, _ = whole
+    assert [(row["step"], row["return"]) for row in summary.kept] == [(80, 3.0), (40, 5.0)]
+    assert "that of steps 40 to 80, the best evaluated: 4" in str(summary)
+
+
+def test_a_resumed_run_still_knows_its_best_policy(whole, tmp_path, monkeypatch):
+    Scripted(monkeypatch)
+    trained(tmp_path / "run", steps=80)
+    trained(tmp_path / "run", resume=True)
+    resumed, uninterrupted = (path / "policy.safetensors" for path in (tmp_path / "run", whole[0]))
+    assert resumed.read_bytes() == uninterrupted.read_bytes()
+
+
+def test_the_last_policy_is_kept_where_it_is_asked_for(tmp_path, monkeypatch):
+    judged = Scripted(monkeypatch)
+    summary = trained(tmp_path / "run", policy="last")
+    for name, array in load_file(tmp_path / "run" / "policy.safetensors").items():
+        np.testing.assert_array_equal(array, judged.policies[120][name], err_msg=name)
+    assert [row["step"] for row in summary.kept] == [120, 120]
+    assert "kept policy" not in str(summary)
+
+
+def test_a_run_saved_before_its_first_evaluation_holds_what_it_has_learnt_so_far(tmp_path):
+    task, folder = probes.moving_optimum().task, RunFolder(tmp_path / "run")
+    config = TrainingConfig(steps=120, evaluate_every=0, **SHORT)
+    training = Training(task, TINY, config, folder)
+    folder.create(resolved(task, TINY, "aram", config, 2), {})
+    training.start()
+    first = {name: np.array(array) for name, array in flatten(training.best.arrays).items()}
+    training.state, _, _ = training.collector.run(training.state, 20)
+    training.save()
+    latest = flatten(training.export(training.state.learner))
+    for name, array in load_file(folder.path / "policy.safetensors").items():
+        np.testing.assert_array_equal(array, latest[name], err_msg=name)
+        assert not np.array_equal(array, first[name])
+
+
+def test_another_choice_of_policy_is_refused():
+    with pytest.raises(ConfigurationError, match="'best' or the 'last'"):
+        TrainingConfig(policy="first")  # type: ignore[arg-type]
