@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from inbounds.benchmark.trained import TrainedRun
 from inbounds.learners.aram import Aram
+from inbounds.learners.learner import Spec
 from inbounds.learners.registry import make_learner
 from inbounds.training import api
 from inbounds.training.api import scaled_task, train
-from inbounds.training.checkpoint import latest_checkpoint, read_checkpoint
+from inbounds.training.checkpoint import flatten, latest_checkpoint, read_checkpoint
 from inbounds.training.config import TrainingConfig
 from inbounds.training.evaluate import Evaluator
+from inbounds.training.program import seed_keys
 from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes
 
@@ -59,6 +62,18 @@ def test_a_scaled_run_that_is_read_back_evaluates_as_it_did_in_training(task, ru
     rows = [row for row in RunFolder(run).rows(EVALUATIONS) if row["step"] == 80]
     np.testing.assert_array_equal(found.returns.mean(axis=1), [row["return"] for row in rows])
     assert [float(rate) for rate in found.valid_rate] == [row["valid_action_rate"] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["aram", "sosac"])
+def test_a_run_that_is_older_than_starts_is_read_as_one_that_began_in_the_box(name, task, run, tmp_path):
+    settings = {"hidden": (4,), "batch_size": 16, "proposals": 4}
+    config = {**json.loads((run / "config.json").read_text()), "learner": {"name": name, **settings}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    learner = make_learner(name, **settings)
+    spec = Spec.of(2, task.action_low, task.action_high, task.constraint, np.zeros(2), np.ones(2))
+    exported = jax.vmap(lambda key: learner.export(learner.init(key, spec)))(seed_keys(0, 2))
+    RunFolder(tmp_path).write_policy(flatten(exported))
+    assert TrainedRun.open(tmp_path, task).learner.start == "box"
 
 
 def test_a_scaled_run_resumes_exactly_without_measuring_again(task, run, tmp_path, monkeypatch):

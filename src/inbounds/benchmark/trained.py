@@ -54,7 +54,7 @@ class TrainedRun:
             task = find_task(config["task"])
         require_same_constraint(task, config, folder.path)
         settings = {name: as_tuples(value) for name, value in config["learner"].items()}
-        if settings["name"] == "aram":
+        if settings["name"] in ("aram", "sosac"):
             settings.setdefault("start", "box")  # what runs did before they could begin anywhere else
         learner = make_learner(settings.pop("name"), **settings)
         spec = Spec.of(
