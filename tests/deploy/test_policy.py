@@ -126,6 +126,23 @@ def test_a_seed_a_task_or_a_preference_that_is_not_there_is_refused(tmp_path: Pa
         load(tmp_path)
 
 
+def test_a_preference_that_was_not_learnt_is_refused_and_a_fixed_one_needs_none(tmp_path: Path) -> None:
+    box, limits = (
+        ib.Box(-np.ones(D), np.ones(D)),
+        {"observation_size": SIZE, "low": -np.ones(D), "high": np.ones(D)},
+    )
+    many = random_network(np.random.default_rng(0), (SIZE + 2, 8, 2 * D))
+    narrow = {"name": "aram", "proposals": 4, "least_return_weight": 0.8}
+    run = write_run(tmp_path / "narrow", box, many, learner=narrow, **limits)
+    with pytest.raises(InvalidInputError, match=r"0\.8 to 1"):
+        load(run, preference=(0.5, 0.5))
+    load(run, preference=(0.8, 0.2))
+    one = random_network(np.random.default_rng(0), (SIZE, 8, 2 * D))
+    fixed = {"name": "aram", "proposals": 4, "preference": [0.9, 0.1]}
+    policy = load(write_run(tmp_path / "fixed", box, one, learner=fixed, **limits))
+    assert policy.preference is None and np.abs(policy.act(np.zeros(SIZE))).max() <= 1
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -231,7 +231,6 @@ def test_moving_the_scale_changes_no_value():
         ({"least_return_weight": 1.0}, r"\[0, 1\)"),
         ({"critic_lead": -1}, "0 or more"),
         ({"entropy_ramp": -1}, "0 or more"),
-        ({"entropy_ramp": 100}, "entropy_reference='feasible'"),
         ({"start": "interior"}, "'task'"),
         ({"last_resort": "rays"}, "'ray'"),
     ],

@@ -91,7 +91,8 @@ def test_a_policy_that_starts_in_the_box_knows_nothing_of_the_tasks_start(spec):
 def test_the_paper_begins_anywhere_in_the_box_on_raw_observations():
     paper, ours = Aram(preset="paper"), Aram()
     assert (paper.start, paper.scale_observations, paper.scale_rewards) == ("box", False, False)
-    assert (ours.start, ours.scale_observations) == ("task", True)
+    assert (ours.start, ours.scale_observations, ours.scale_rewards) == ("task", True, True)
+    assert (paper.least_return_weight, paper.entropy_reference) == (0.0, "box")
     assert (paper.last_resort, paper.entropy_ramp) == ("projection", 0)
 
 

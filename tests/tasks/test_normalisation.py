@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 
 import inbounds as ib
 from inbounds.errors import ConfigurationError
+from inbounds.tasks.normalisation import met_one_by_one, met_side_by_side
 from inbounds.tasks.task import AssembledTask
 from tests.tasks.own_environments import Line, Plant
 
@@ -59,11 +60,26 @@ def test_no_observation_that_was_met_lies_further_than_ten_deviations_from_the_m
 def test_an_average_step_pays_one_deviation_or_what_it_paid_before(
     mean: float, deviation: float, average: float
 ) -> None:
-    task = ib.Task(functools.partial(Rare, [], (mean, deviation)), horizon=100).normalised(observations=False)
+    make = functools.partial(Rare, [], (mean, deviation))
+    task = ib.Task(make, horizon=100, ends_only_in_failure=True).normalised(observations=False)
     assert task.training_reward(mean) == pytest.approx(average, rel=0.1, abs=0.1)
     assert task.training_reward(mean) >= 0.9
     one_more = task.training_reward(mean + deviation) - task.training_reward(mean)
     assert one_more == pytest.approx(0.8 if mean == 50.0 else float(deviation > 0), rel=0.05)
+
+
+def test_nothing_is_lifted_where_an_episode_may_end_with_success() -> None:
+    task = ib.Task(functools.partial(Rare, [], (-30.0, 4.0)), horizon=100).normalised(observations=False)
+    assert task.reward_shift == 0.0 and task.training_reward(-30.0) == pytest.approx(-7.5, rel=0.1)
+
+
+def test_environments_that_are_compiled_are_played_side_by_side_for_as_many_steps() -> None:
+    task = ib.make("bss3z")
+    one, many = met_one_by_one(task, 64, 0), met_side_by_side(task, 64, 0)
+    assert one.rewards.shape == many.rewards.shape == (64,)
+    assert many.observations.shape == (64 + 16, task.observation_size)
+    assert np.unique(many.rewards).size > 8
+    assert abs(one.rewards.mean() - many.rewards.mean()) < 3 * one.rewards.std()
 
 
 def test_scales_are_measured_under_feasible_actions_and_leave_the_rest_alone() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import inbounds as ib
 from inbounds.benchmark.trained import TrainedRun
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
@@ -21,6 +22,7 @@ from inbounds.training.evaluate import Evaluator
 from inbounds.training.program import seed_keys
 from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes
+from tests.tasks.own_environments import Line
 
 LEARNER = Aram(hidden=(4,), batch_size=16, proposals=4, scale_rewards=True)
 SETTINGS = {
@@ -76,6 +78,7 @@ def test_a_run_that_is_older_than_starts_is_read_as_one_that_began_in_the_box(na
     assert TrainedRun.open(tmp_path, task).learner.start == "box"
 
 
+@pytest.mark.slow
 def test_a_scaled_run_resumes_exactly_without_measuring_again(task, run, tmp_path, monkeypatch):
     train(task, LEARNER, out=tmp_path / "run", steps=40, **SETTINGS)
 
@@ -98,10 +101,10 @@ ALREADY = {"observation_shift": None, "observation_scale": None, "reward_divisor
 @pytest.mark.parametrize(
     ("learner", "settings", "observations", "rewards"),
     [
-        (Aram(), {}, True, False),
+        (Aram(), {}, True, True),
         (Aram(preset="paper"), {}, False, False),
         (Aram(scale_observations=False, scale_rewards=True), {}, False, True),
-        (Aram(), {"scale_observations": False}, False, False),
+        (Aram(), {"scale_observations": False, "scale_rewards": False}, False, False),
         (make_learner("td3"), {}, False, False),
         (make_learner("td3"), {"scale_observations": True, "scale_rewards": True}, True, True),
     ],
@@ -118,10 +121,17 @@ def test_scales_are_measured_as_the_learner_says_unless_the_training_says_otherw
 
 
 def test_what_the_task_measured_itself_is_not_measured_again_unless_asked(task):
-    own = task.normalised(steps=50, rewards=False)
+    own = task.normalised(steps=50)
     assert scaled_task(own, Aram(), TrainingConfig(), None) is own
     again = scaled_task(own, Aram(), TrainingConfig(scale_observations=True), None)
     np.testing.assert_array_equal(again.observation_scale, task.normalised().observation_scale)
+    assert again.reward_divisor == own.reward_divisor
+
+
+def test_a_scale_of_rewards_that_the_user_chose_is_left_alone():
+    chosen = ib.Task(Line, horizon=20, reward_divisor=3.0)
+    assert scaled_task(chosen, Aram(), TrainingConfig(), None).reward_divisor == 3.0
+    assert scaled_task(ib.Task(Line, horizon=20), Aram(), TrainingConfig(), None).reward_divisor != 1.0
 
 
 def test_a_resumed_run_goes_on_with_the_scales_it_began_with(task):

@@ -21,7 +21,7 @@ from inbounds.training.loop import Training, resolved
 from inbounds.training.record import RunFolder
 from tests.learners import probes
 
-TINY = Aram(hidden=(4,), batch_size=16, proposals=4, scale_observations=False)
+TINY = Aram(hidden=(4,), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False)
 SHORT = {"warm_up": 20, "capacity": 300, "episodes": 1, "checkpoint_every": 40, "environments": 2, "seeds": 2}
 SCRIPT = {40: (1.0, 5.0), 80: (3.0, 5.0), 120: (2.0, 4.0)}
 """What the two seeds are told to have earned: seed 0 is best in the middle, seed 1 ties and then falls."""
@@ -103,6 +103,7 @@ def test_the_summary_says_when_the_kept_policies_were_judged(whole):
     assert "that of steps 40 to 80, the best evaluated: 4" in str(summary)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_still_knows_its_best_policy(whole, tmp_path, monkeypatch):
     Scripted(monkeypatch)
     trained(tmp_path / "run", steps=80)
@@ -111,6 +112,7 @@ def test_a_resumed_run_still_knows_its_best_policy(whole, tmp_path, monkeypatch)
     assert resumed.read_bytes() == uninterrupted.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_last_policy_is_kept_where_it_is_asked_for(tmp_path, monkeypatch):
     judged = Scripted(monkeypatch)
     summary = trained(tmp_path / "run", policy="last")
@@ -120,6 +122,7 @@ def test_the_last_policy_is_kept_where_it_is_asked_for(tmp_path, monkeypatch):
     assert "kept policy" not in str(summary)
 
 
+@pytest.mark.slow
 def test_a_run_saved_before_its_first_evaluation_holds_what_it_has_learnt_so_far(tmp_path):
     task, folder = probes.moving_optimum().task, RunFolder(tmp_path / "run")
     config = TrainingConfig(steps=120, evaluate_every=0, **SHORT)

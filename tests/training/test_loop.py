@@ -25,7 +25,7 @@ from inbounds.training.loop import Training, available_threads, resolved
 from inbounds.training.record import EVALUATIONS, METRICS, POLICY, RunFolder
 from tests.learners import probes
 
-TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4, scale_observations=False)
+TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False)
 SHORT = {"warm_up": 20, "capacity": 300, "episodes": 1, "checkpoint_every": 40, "environments": 2}
 
 
@@ -149,7 +149,7 @@ def test_a_foreign_checkpoint_is_refused(compiled_run):
     with pytest.raises(CheckpointError, match="another learner"):
         train(
             moving_task(),
-            Aram(hidden=(9, 9), batch_size=16, proposals=4, scale_observations=False),
+            Aram(hidden=(9, 9), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False),
             out=compiled_run[0],
             steps=200,
             seeds=2,
@@ -190,6 +190,7 @@ def test_a_run_that_diverges_stops_and_leaves_what_it_saw(tmp_path):
     assert dumped["batch"].shape[-2] == 16
 
 
+@pytest.mark.slow
 def test_a_callback_can_stop_a_run_after_a_checkpoint(tmp_path):
     train(
         moving_task(),

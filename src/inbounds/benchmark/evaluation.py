@@ -28,8 +28,8 @@ FRESH = 1_000_000_007
 """Salt of the final evaluation: larger than any step count, so that its episodes are new to the run."""
 EPISODES = 100
 """Episodes per seed behind every number of a final table."""
-WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-"""Weights of the return that a sweep tries."""
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
+"""Weights of the return that a sweep tries, of those that were learnt."""
 
 
 class FrontPoint(NamedTuple):
@@ -153,7 +153,7 @@ def noisy_valid_rate(
 
 
 def has_preferences(run: TrainedRun) -> bool:
-    """Tell whether the policy was trained for all preferences, so that a sweep means something."""
+    """Tell whether the policy was trained for many preferences, so that a sweep means something."""
     return bool(getattr(run.learner, "conditions", 0))
 
 
@@ -165,8 +165,9 @@ def sweep_preferences(
 ) -> list[FrontPoint]:
     """Evaluate one policy at many preferences, each on the same episodes."""
     chosen = evaluator or evaluator_of(run, episodes)
+    least = getattr(run.learner, "least_return_weight", 0.0)
     points = []
-    for weight in weights:
+    for weight in (weight for weight in weights if weight >= least):
         found = chosen.evaluate(run.states, list(run.seeds), (weight, 1.0 - weight), FRESH)
         points.append(
             FrontPoint(

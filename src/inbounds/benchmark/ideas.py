@@ -28,7 +28,11 @@ class Idea(NamedTuple):
     settings: Mapping[str, Any]
 
 
-RAW = {"start": "box", "scale_observations": False, "initial_temperature": 0.1}
+PLAIN = {
+    **{"least_return_weight": 0.0, "entropy_reference": "box", "entropy_ramp": 0, "scale_rewards": False}
+}
+"""All preferences, the entropy target of the box, and the rewards of the task: what the ideas below change."""
+RAW = PLAIN | {"start": "box", "scale_observations": False, "initial_temperature": 0.1}
 """The reference of the first ideas: raw observations, as in the paper, and a first policy anywhere in the box."""
 NARROW = {"least_return_weight": 0.8, "penalty": 1.0}
 SCALED = {"scale_rewards": True}
@@ -77,7 +81,7 @@ ON_SCALED_OBSERVATIONS: dict[str, Idea] = {
 }
 IDEAS = {
     **{name: Idea(idea.tasks, RAW | dict(idea.settings)) for name, idea in ON_RAW_OBSERVATIONS.items()},
-    **ON_SCALED_OBSERVATIONS,
+    **{name: Idea(idea.tasks, PLAIN | dict(idea.settings)) for name, idea in ON_SCALED_OBSERVATIONS.items()},
 }
 
 

@@ -20,7 +20,7 @@ POINTS = 160
 """Points that a curve keeps; 1.5M steps evaluated every 10,000 are 150."""
 CURVES = ("return", "valid_action_rate", "deterministic_valid_rate", "training_projections")
 LAST_EVALUATION = "the last evaluation of training"
-FRESH_EPISODES = "the last policy on fresh episodes"
+FRESH_EPISODES = "the kept policy on fresh episodes"
 
 
 @dataclasses.dataclass(frozen=True)

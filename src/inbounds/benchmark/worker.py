@@ -1,4 +1,4 @@
-"""What runs one cell: train it or go on, evaluate the last policy, and leave the verdict in its folder.
+"""What runs one cell: train it or go on, evaluate the kept policy, and leave the verdict in its folder.
 
 `python -m inbounds.benchmark.worker FOLDER` is a process of its own, so that a crash, an exhausted device or
 a killed machine costs one cell; the folder alone tells what is left to do.
@@ -99,7 +99,7 @@ def forget_start(folder: Path) -> None:
 
 
 def write_final(folder: Path, cell: Cell) -> None:
-    """Evaluate the last policy on fresh episodes; the file appears whole or not at all."""
+    """Evaluate the kept policy on fresh episodes; the file appears whole or not at all."""
     from inbounds.benchmark.episode import trace_episode
     from inbounds.benchmark.evaluation import (
         evaluate_run,

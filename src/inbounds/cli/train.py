@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> int:
     request = parse(arguments)
     console = Console(highlight=False)
     from inbounds.benchmark.tasks import find_task
-    from inbounds.training.api import default_folder, train
+    from inbounds.training.api import default_folder, train, wanted_scales
 
     task = find_task(request.task)
     folder = request.training.out or default_folder(task.name, request.learner_name)
@@ -41,7 +41,10 @@ def run(arguments: list[str]) -> int:
         else PlainDisplay(request.training.steps, request.training.seeds, console)
     )
     trackers = [*open_trackers(console, request, folder)]
-    callbacks = [display, RewardWarning(console, request.learner), *trackers, stopper]
+    is_lifted = task.ends_only_in_failure and wanted_scales(task, request.learner, request.training).rewards
+    callbacks = [display, *trackers, stopper]
+    if not is_lifted:
+        callbacks.insert(1, RewardWarning(console, request.learner))
     settings = {
         field.name: getattr(request.training, field.name)
         for field in dataclasses.fields(request.training)
@@ -205,8 +208,8 @@ class RewardWarning:
             self.console.print(
                 f"[yellow]warning:[/] a training reward of {lowest:.3g} was seen. The augmented MDP has "
                 f"the task's optimal policies only if rewards are not negative, since a rejected proposal "
-                f"earns 0. Raise the task's `reward_shift` by at least {-lowest:.3g}, or accept that "
-                f"refusing may look better than acting.",
+                f"earns 0. Raise the task's `reward_shift` by at least {-lowest:.3g} (where episodes end only in "
+                f"failure, say so to the task, and rewards are lifted), or accept that refusing may look better.",
                 soft_wrap=True,
             )
 

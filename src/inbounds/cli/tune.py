@@ -18,7 +18,7 @@ from inbounds.cli.device import prepare_device
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Search settings of a learner with Optuna; the return of the last policy on fresh episodes decides.
+    """Search settings of a learner with Optuna; the return of the kept policy on fresh episodes decides.
 
     The study lies in OUT/study.db: stop it at any time, and the same command goes on. Several terminals or machines
     that share OUT may work on it at once.

@@ -140,6 +140,12 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
     if chosen is not None and (chosen.shape != (2,) or not np.isfinite(chosen).all()):
         raise InvalidInputError(f"preference={preference} is not two finite numbers. Pass (0.9, 0.1), say.")
     settings = plan.learner
+    least = float(settings.get("least_return_weight", 0.0))
+    if chosen is not None and chosen[0] < np.float32(least):
+        raise InvalidInputError(
+            f"preference={preference} weighs the return less than this policy has learnt for, which is {least:g} to 1. "
+            f"Pass (0.9, 0.1), say, or train with a smaller least_return_weight."
+        )
     start = None
     if plan.start is not None and isinstance(head, SquashedGaussian):
         start = ObservedStart(plan.start, plan.box)
@@ -231,7 +237,7 @@ def _run_plan(folder: Path, seed: int | None) -> Plan:
         box=_box(config),
         arrays={name: array[wanted - first] for name, array in arrays.items()},
         constraint=dict(config["constraint"]),
-        preference=(0.9, 0.1) if learner["name"] == "aram" else None,
+        preference=(0.9, 0.1) if learner["name"] == "aram" and learner.get("preference") is None else None,
         proposals=int(learner.get("proposals", 1)),
         start=read_start(config, learner),
     )

@@ -34,8 +34,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "policy_preferences": 4,
         "snapshots": 4,
         "entropy_reference": "box",
+        "entropy_ramp": 0,
+        "least_return_weight": 0.0,
         "start": "box",
         "scale_observations": False,
+        "scale_rewards": False,
     },
 }
 
@@ -65,7 +68,7 @@ class Aram:
     """Hold the acceptance rate here by moving eta instead of following a schedule."""
     preference: tuple[float, float] | None = None
     """None learns for all preferences; a fixed pair gives SOSAC: scalar critics for this pair alone."""
-    least_return_weight: float = 0.0
+    least_return_weight: float = 0.8
     """Preferences are learnt whose weight of the return is at least this; 0 is all of them."""
     policy_preferences: int = 1
     """Preferences over which the policy loss takes the supremum; 1 is the plain loss."""
@@ -85,10 +88,10 @@ class Aram:
     """Where a tuned temperature starts."""
     entropy_target: float | None = None
     """Target entropy in the squashed box; None is minus the dimension (see `entropy_reference`)."""
-    entropy_reference: Literal["box", "feasible"] = "box"
+    entropy_reference: Literal["box", "feasible"] = "feasible"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
-    entropy_ramp: int = 0
-    """Updates over which the target falls from the box's to that of `entropy_reference`; 0 begins there."""
+    entropy_ramp: int = 50_000
+    """Updates over which the target falls from the box's to the feasible set's, if that is wanted; 0 begins there."""
     entropy_of: Literal["policy", "truncated"] = "policy"
     """Whose log-density the losses use: the policy's, or that of what acts, the policy restricted to C(s)."""
     truncation_draws: int = 16
@@ -107,7 +110,7 @@ class Aram:
     """Draw a preference for every row of a batch instead of one for the whole batch."""
     scale_observations: bool = True
     """Let networks see observations relative to what uniformly feasible actions meet, measured before training."""
-    scale_rewards: bool = False
+    scale_rewards: bool = True
     """Train on rewards relative to what uniformly feasible actions earn, in place of the task's own scale."""
     start: Literal["box", "task"] = "task"
     """Where the first policy lies: anywhere in the box, or narrowly around the task's own start, where it has one."""
@@ -323,11 +326,12 @@ class Aram:
         )
         if self.temperature is not None:
             gradient = gradient._replace(log_temperature=jnp.zeros(()))
-        if self.critic_lead and self.start == "task" and spec.start is not None:
-            moves = (state.updates >= self.critic_lead).astype(jnp.float32)
-            held = jax.tree.map(lambda leaf: moves * leaf, (gradient.actor, gradient.log_temperature))
-            gradient = gradient._replace(actor=held[0], log_temperature=held[1])
         steps, optimiser = self.optimiser().update(gradient, state.optimiser)
+        if self.critic_lead and self.start == "task" and spec.start is not None:
+            # Adam goes on averaging meanwhile: with moments of zero its first steps would be three times too long.
+            moves = (state.updates >= self.critic_lead).astype(jnp.float32)
+            held = jax.tree.map(lambda leaf: moves * leaf, (steps.actor, steps.log_temperature))
+            steps = steps._replace(actor=held[0], log_temperature=held[1])
         trained = optax.apply_updates(state.trained, steps)
         target_critic = optax.incremental_update(trained.critic, state.target_critic, self.tau)
         updates = state.updates + 1

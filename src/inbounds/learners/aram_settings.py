@@ -48,11 +48,6 @@ def refuse_contradictions(settings: Aram) -> None:
             )
     if settings.critic_lead < 0 or settings.entropy_ramp < 0:
         raise ConfigurationError("critic_lead and entropy_ramp count updates: use 0 or more.")
-    if settings.entropy_ramp and settings.entropy_reference == "box":
-        raise ConfigurationError(
-            "entropy_ramp lowers the target to that of the feasible set, but entropy_reference='box' stays. "
-            "Set entropy_reference='feasible' or drop entropy_ramp."
-        )
     if settings.penalty <= 0 and settings.augmented:
         raise ConfigurationError(
             f"penalty={settings.penalty} would reward rejections. Use a positive number."

@@ -291,14 +291,16 @@ def about_rewards(task: Task, played: Played) -> Iterator[Finding]:
         yield Finding("problem", "a reward is not a finite number", "Correct the environment's reward.")
         return
     seen = task.training_reward(played.rewards)
-    if seen.min() < 0:
+    is_lifted = task.ends_only_in_failure and not task.is_reward_scaled  # by ARAM itself, when it is trained
+    if seen.min() < 0 and not is_lifted:
         lift = -float(played.rewards.min()) / task.reward_divisor
         yield Finding(
             "warning",
             f"training rewards are negative (down to {seen.min():.3g}): a rejected proposal pays 0 and would look "
             f"better than acting",
             f"Pass reward_shift={np.ceil(10 * lift) / 10:g} or more (ARAM's guarantee asks for rewards that are not "
-            f"negative), or train on task.normalised().",
+            f"negative); or, if episodes never end early or end only by failing, ends_only_in_failure=True, and ARAM "
+            f"lifts them by itself.",
         )
     if np.ptp(played.rewards) == 0 and len(played.rewards) > 1:
         yield Finding(

@@ -368,6 +368,7 @@ def locomotion_task(name: str) -> Task:
         environment_id=spec.environment_id,
         host=host,
         compiled=None,
+        ends_only_in_failure=True,
         make_environment=make_environment,
         observation_names=spec.observation_names,
         action_names=spec.action_names,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.task import AssembledTask, Task
@@ -20,11 +21,43 @@ def measured_scales(
     An entry that does not vary keeps the scale 1, and one that is rarely far from its mean (a contact force) a tenth of
     its largest distance, so that networks meet nothing beyond 10. The divisor of rewards is their deviation, or
     a tenth of their mean size where they hardly vary, since values that are all alike need no magnification;
-    the shift lets an average step of those met pay one deviation: where rewards are negative, an action that is
-    turned down, which earns nothing, would be worth more than one that acts.
+    where episodes end only in failure, the shift lets an average step of those met pay one deviation: if rewards are
+    negative, an action that is turned down, which earns nothing, is worth more than one that acts.
     """
     if steps < 2:
         raise ConfigurationError(f"steps={steps} is too few to measure a deviation. Take some hundreds.")
+    met = (
+        met_side_by_side(task, steps, seed)
+        if task.compiled is not None
+        else met_one_by_one(task, steps, seed)
+    )
+    changes: dict[str, Any] = {}
+    if observations:
+        rows = met.observations
+        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+        deviation = np.maximum(deviation, 0.1 * np.abs(rows - mean).max(axis=0))
+        varies = deviation > 1e-6 * np.maximum(np.abs(mean), 1e-3)
+        changes["observation_shift"] = mean.astype(np.float32)
+        changes["observation_scale"] = np.where(varies, deviation, 1.0).astype(np.float32)
+    if rewards:
+        values = met.rewards
+        divisor = max(float(values.std()), 0.1 * float(np.abs(values).mean())) or 1.0
+        changes["reward_divisor"] = divisor
+        lift = max(0.0, 1.0 - float(values.mean()) / divisor)
+        changes["reward_shift"] = lift if task.ends_only_in_failure else 0.0
+        changes["is_reward_scaled"] = True
+    return changes
+
+
+class Met(NamedTuple):
+    """What uniformly feasible actions met."""
+
+    observations: NDArray[np.float64]
+    rewards: NDArray[np.float64]
+
+
+def met_one_by_one(task: Task, steps: int, seed: int) -> Met:
+    """Play one environment, whole episodes as far as the steps go: nothing need be known of it."""
     seen, paid = [], []
     environment = task.make_environment()
     try:
@@ -41,20 +74,22 @@ def measured_scales(
                 observation, _ = environment.reset()
     finally:
         environment.close()
-    changes: dict[str, Any] = {}
-    if observations:
-        rows = np.asarray(seen, dtype=np.float64)
-        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
-        deviation = np.maximum(deviation, 0.1 * np.abs(rows - mean).max(axis=0))
-        varies = deviation > 1e-6 * np.maximum(np.abs(mean), 1e-3)
-        changes["observation_shift"] = mean.astype(np.float32)
-        changes["observation_scale"] = np.where(varies, deviation, 1.0).astype(np.float32)
-    if rewards:
-        values = np.asarray(paid)
-        divisor = max(float(values.std()), 0.1 * float(np.abs(values).mean())) or 1.0
-        changes["reward_divisor"] = divisor
-        changes["reward_shift"] = max(0.0, 1.0 - float(values.mean()) / divisor)
-    return changes
+    return Met(np.asarray(seen, dtype=np.float64), np.asarray(paid))
+
+
+def met_side_by_side(task: Task, steps: int, seed: int, count: int = 16) -> Met:
+    """Play a batch of environments that are compiled, whose single steps would take a call each."""
+    assert task.host is not None  # every compiled task can be stepped from the host
+    environments, generator = task.host(count, 1), np.random.default_rng(seed)
+    observation = environments.reset([int(drawn) for drawn in generator.integers(2**31, size=count)])
+    seen, paid = [observation], []
+    for _ in range(-(-steps // count)):
+        action = task.constraint.sample(generator, observation, dimension=task.action_size)
+        step = environments.step(np.asarray(action, np.float32))
+        observation = step.observation
+        seen.append(step.final_observation)
+        paid.append(step.reward)
+    return Met(np.concatenate(seen).astype(np.float64), np.concatenate(paid).astype(np.float64))
 
 
 def with_recorded_scales(task: Task, recorded: Mapping[str, Any]) -> Task:

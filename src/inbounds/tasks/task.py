@@ -58,6 +58,10 @@ class Task:
     observation_shift: NDArray[np.float32] | None = None
     """Networks see (observation - shift) / scale; constraints always read the observation itself."""
     observation_scale: NDArray[np.float32] | None = None
+    ends_only_in_failure: bool = False
+    """Episodes never end before the horizon, or only in failure: lifting all rewards does not change what is best."""
+    is_reward_scaled: bool = False
+    """The scale of rewards was chosen for training, and learners measure no other."""
     starting_action: Reference | NDArray[np.float32] | None = None
     """An action that is sensible before anything is learnt: entries of the observation (the present allocation), or one
     for all states; learners may begin there."""
@@ -72,6 +76,7 @@ class Task:
         reward_divisor: float = 1.0,
         reward_shift: float = 0.0,
         first_previous_action: Any = None,
+        ends_only_in_failure: bool = False,
         starting_action: Any = None,
     ) -> None:
         """Pair an environment with its constraint.
@@ -88,10 +93,12 @@ class Task:
                 does, and the box of its action space are added to it; None if those are all.
             name: what runs are called; by default the id or the name of the function.
             horizon: steps after which an episode is cut; by default what the environment registered.
-            reward_divisor: learners see reward / divisor + shift.
+            reward_divisor: learners see reward / divisor + shift. Where neither is given, some measure their own.
             reward_shift: see `reward_divisor`; learners that pay for infeasible proposals want no negative reward.
             first_previous_action: what counts as the previous action at the beginning of an episode; zero,
                 moved into the box, by default.
+            ends_only_in_failure: whether episodes never end before the horizon, or only by failing (a robot has
+                fallen), and not by success: then learners may lift all rewards above zero, as they would like.
             starting_action: an action that is known to be sensible, or `ib.obs[...]` where the observation holds one
                 (the present allocation, say); policies begin narrowly around it.
         """
@@ -110,7 +117,12 @@ class Task:
             for field in dataclasses.fields(self)
             if field.default is not dataclasses.MISSING
         }
-        rewards = {"reward_divisor": float(reward_divisor), "reward_shift": float(reward_shift)}
+        rewards = {
+            "reward_divisor": float(reward_divisor),
+            "reward_shift": float(reward_shift),
+            "is_reward_scaled": (reward_divisor, reward_shift) != (1.0, 0.0),
+            "ends_only_in_failure": ends_only_in_failure,
+        }
         for field, value in {**defaults, **parts, **rewards}.items():
             object.__setattr__(self, field, value)
 
@@ -139,9 +151,9 @@ class Task:
         """Return the same task with scales measured over `steps` uniformly feasible actions, then frozen.
 
         Networks then see observations relative to the mean and deviation met; the numbers are saved and exported
-        with the policy, and constraints go on reading raw observations. Rewards are divided by their deviation
-        and lifted so that an average step pays one deviation, for training alone: reports keep the plain reward.
-        Lifting all rewards makes long episodes more worth: where episodes end early, set `reward_shift` yourself.
+        with the policy, and constraints go on reading raw observations. Rewards are divided by their deviation,
+        for training alone: reports keep the plain reward. Where episodes end only in failure they are also lifted so
+        that an average step pays one deviation; elsewhere that would make the way to the goal worth more than the goal.
         """
         from inbounds.tasks.normalisation import measured_scales
 

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -74,17 +74,31 @@ def scaled_task(
 ) -> Task:
     """Return the task with the scales that are wanted: measured now, or those that a resumed run began with.
 
-    What `task.normalised(...)` measured of observations is not measured again, unless the training asks for it.
+    What was measured by `task.normalised(...)` or chosen by the user is left alone, unless the training asks for more.
     """
+    wanted = wanted_scales(task, learner, config)
+    if not any(wanted):
+        return task
+    if recorded is not None:
+        return with_recorded_scales(task, recorded)
+    return task.normalised(observations=wanted.observations, rewards=wanted.rewards)
+
+
+class Scales(NamedTuple):
+    """What is measured before training."""
+
+    observations: bool
+    rewards: bool
+
+
+def wanted_scales(task: Task, learner: Learner, config: TrainingConfig) -> Scales:
+    """Return what the training asks for, or else the learner, where nothing was measured or chosen before."""
     observations, rewards = config.scale_observations, config.scale_rewards
     if observations is None:
         observations = task.observation_scale is None and getattr(learner, "scale_observations", False)
     if rewards is None:
-        rewards = getattr(learner, "scale_rewards", False)
-    wanted = {"observations": observations, "rewards": rewards}
-    if not any(wanted.values()):
-        return task
-    return task.normalised(**wanted) if recorded is None else with_recorded_scales(task, recorded)
+        rewards = not task.is_reward_scaled and getattr(learner, "scale_rewards", False)
+    return Scales(observations, rewards)
 
 
 def default_folder(task: str, learner: str) -> Path:
