@@ -29,7 +29,7 @@ from inbounds.training.loop import resolved
 from inbounds.training.record import RunFolder
 from tests.deploy.run_folders import random_network, write_run
 
-PREFERENCE = (0.7, 0.3)
+PREFERENCE = (0.85, 0.15)
 
 
 class Trained(NamedTuple):

@@ -69,7 +69,7 @@ def test_measured_scales_are_saved_as_they_were_and_never_learnt(task: ib.Task, 
 @pytest.mark.slow
 def test_the_loaded_policy_computes_what_the_learner_computed(task: ib.Task, run: Path) -> None:
     opened = TrainedRun.open(run, task).only(1)
-    policy = ib.load(run, seed=1, preference=(0.7, 0.3))
+    policy = ib.load(run, seed=1, preference=(0.85, 0.15))
     environment = task.make_environment()
     observation, _ = environment.reset(seed=4)
     state = jax.tree.map(lambda leaf: leaf[0], opened.states)
