@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from inbounds.deploy.policy import load
 from inbounds.errors import ConfigurationError
 from inbounds.learners.aram import Aram
 from inbounds.training.api import train
@@ -18,7 +19,7 @@ from inbounds.training.checkpoint import flatten
 from inbounds.training.config import TrainingConfig
 from inbounds.training.evaluate import Evaluator
 from inbounds.training.loop import Training, resolved
-from inbounds.training.record import RunFolder
+from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes
 
 TINY = Aram(hidden=(4,), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False)
@@ -141,3 +142,21 @@ def test_a_run_saved_before_its_first_evaluation_holds_what_it_has_learnt_so_far
 def test_another_choice_of_policy_is_refused():
     with pytest.raises(ConfigurationError, match="'best' or the 'last'"):
         TrainingConfig(policy="first")  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_policy_that_begins_at_the_tasks_start_is_judged_before_it_learns(tmp_path):
+    learner = Aram(hidden=(4,), batch_size=16, proposals=4, critic_lead=0, scale_observations=False)
+    train(
+        "bss3z",
+        learner,
+        out=tmp_path / "run",
+        **{**SHORT, "steps": 400, "evaluate_every": 400, "episodes": 20},
+    )
+    folder = RunFolder(tmp_path / "run")
+    rows = [row for row in folder.rows(EVALUATIONS) if row["seed"] == 0]
+    assert [row["step"] for row in rows] == [0, 400]
+    assert rows[0]["return"] > rows[1]["return"]  # never moving a bike is the best there is
+    bikes = np.array([20.0, 31.0, 39.0])
+    observation = np.concatenate([[5.0, 5.0, 5.0], bikes, [10.0]])
+    np.testing.assert_allclose(load(tmp_path / "run").act(observation, deterministic=True), bikes, atol=1e-3)

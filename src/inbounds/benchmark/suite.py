@@ -19,6 +19,13 @@ STEPS = {
 }
 """Environment steps per task. The paper states none: 1.5M is its code's default, and the others are shorter
 because their curves are flat by then."""
+EVALUATION: dict[str, dict[str, int]] = {
+    "reacher": {"evaluate_every": 10_000, "episodes": 50},
+    **{task: {"evaluate_every": 50_000} for task in ("halfcheetah", "hopper", "hoppervel", "ant")},
+    **{task: {"evaluate_every": 25_000, "episodes": 5} for task in ("nsfnet", "nsfnet20d")},
+    **{task: {"evaluate_every": 10_000, "episodes": 50} for task in ("bss3z", "bss5z")},
+}
+"""How often and how long policies are judged while they learn: many episodes where these are short and differ."""
 RIVALS = ("dpre", "spre", "nfwpo", "flowpg", "focops")
 """Methods with numbers in the paper's tables, cheapest to train first."""
 OTHERS = (
@@ -58,17 +65,21 @@ class Suite:
 def _paper() -> Iterator[Cell]:
     for preset in ("default", "paper"):
         for task in PAPER_TASKS:
-            yield Cell(task, "aram", preset, STEPS[task])
+            yield _full(task, "aram", preset)
     for learner in (*RIVALS, *OTHERS):
         for task in ONLY_ON.get(learner, PAPER_TASKS):
-            yield Cell(task, learner, "paper", STEPS[task])
+            yield _full(task, learner, "paper")
+
+
+def _full(task: str, learner: str, preset: str) -> Cell:
+    return Cell(task, learner, preset, STEPS[task], training=pairs(EVALUATION[task]))
 
 
 def _scalability() -> Iterator[Cell]:
     for preset in ("default", "paper"):
-        yield Cell("nsfnet20d", "aram", preset, STEPS["nsfnet20d"])
+        yield _full("nsfnet20d", "aram", preset)
     for learner in RIVALS:
-        yield Cell("nsfnet20d", learner, "paper", STEPS["nsfnet20d"])
+        yield _full("nsfnet20d", learner, "paper")
 
 
 def _ablation_morl() -> Iterator[Cell]:

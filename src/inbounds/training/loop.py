@@ -136,10 +136,17 @@ class Training:
         """Return the environment steps that every seed has taken."""
         return self.collector.turn * self.environments
 
+    @property
+    def begins_at_a_start(self) -> bool:
+        """Tell whether the first policy is one that the task recommends, and so worth judging before it learns."""
+        return self.spec.start is not None and getattr(self.learner, "start", "box") == "task"
+
     def run(self) -> None:
         """Train to the last step, evaluating and saving on the way; Ctrl-C saves first."""
         config = self.config
         try:
+            if self.step == 0 and self.begins_at_a_start:
+                self._evaluate()  # what was sensible before may stay the best
             while self.step < config.steps:
                 turns = self._turns_to_next_event()
                 began = time.perf_counter()
