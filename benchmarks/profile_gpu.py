@@ -1,6 +1,7 @@
 """Where the time of training on a GPU goes: steps per second, the host's share, how busy the device is, and with what.
 
-    python -m benchmarks.profile_gpu halfcheetah bss5z --out FOLDER
+    python -m benchmarks.profile_gpu halfcheetah bss5z --losses plain supremum --out FOLDER
+    python -m benchmarks.profile_gpu halfcheetah --variants default flat-optimiser highest bfloat16
 
 For each task five seeds of ARAM with sixteen environments each train for a few hundred turns. The floor is what a chain
 of the smallest possible kernels costs each; a program whose kernels take little longer is bound by their launches.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import json
 import statistics
 import tempfile
@@ -19,6 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from benchmarks.provenance import provenance
 from inbounds.learners.aram import Aram
@@ -28,6 +31,8 @@ from inbounds.training.loop import Training, resolved
 from inbounds.training.record import RunFolder
 
 ROUNDS = 5
+VARIANTS = ("default", "flat-optimiser", "highest", "tensorfloat32", "bfloat16")
+"""As trained; Adam over one flat vector instead of one array per layer; other precisions of matrix products."""
 POLICY_LOSSES = {"plain": {}, "supremum": {"policy_preferences": 4, "snapshots": 4}}
 
 
@@ -43,6 +48,14 @@ def kernel_floor(length: int = 2_000) -> float:
     began = time.perf_counter()
     jax.block_until_ready(chain(value))
     return 1e6 * (time.perf_counter() - began) / length
+
+
+class FlatAram(Aram):
+    """ARAM whose optimiser sees one vector of all parameters."""
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Return Adam over one flat vector."""
+        return optax.flatten(super().optimiser())
 
 
 class HostClock:
@@ -84,10 +97,12 @@ def kernels_of(folder: Path) -> dict[str, Any]:
     return {"kernels": sum(count.values()), "busy": sum(spent.values()), "largest": largest}
 
 
-def measure(task_name: str, loss: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(task_name: str, loss: str, variant: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Train for a while and return where the time went."""
     task = make(task_name).normalised(rewards=False)
-    learner = Aram(hidden=tuple(arguments.hidden), **POLICY_LOSSES[loss])
+    kind = FlatAram if variant == "flat-optimiser" else Aram
+    learner = kind(hidden=tuple(arguments.hidden), **POLICY_LOSSES[loss])
+    jax.config.update("jax_default_matmul_precision", variant if variant in VARIANTS[2:] else None)
     environments, seeds = arguments.environments, arguments.seeds
     config = TrainingConfig(
         steps=10**9,
@@ -127,6 +142,7 @@ def measure(task_name: str, loss: str, arguments: argparse.Namespace) -> dict[st
     return {
         "task": task_name,
         "policy_loss": loss,
+        "variant": variant,
         "seeds": seeds,
         "environments": environments,
         "turns": arguments.turns,
@@ -150,6 +166,7 @@ def main() -> None:
     )
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--losses", nargs="+", default=["plain"], choices=sorted(POLICY_LOSSES))
+    parser.add_argument("--variants", nargs="+", default=["default"], choices=VARIANTS)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--environments", type=int, default=16)
@@ -163,8 +180,8 @@ def main() -> None:
         "rows": [],
     }
     for task in arguments.tasks:
-        for loss in arguments.losses:
-            found["rows"].append(measure(task, loss, arguments))
+        for loss, variant in itertools.product(arguments.losses, arguments.variants):
+            found["rows"].append(measure(task, loss, variant, arguments))
             row = found["rows"][-1]
             print({name: value for name, value in row.items() if name != "largest_kernels"}, flush=True)
             (arguments.out / "gpu_profile.json").write_text(json.dumps(found, indent=1) + "\n")
