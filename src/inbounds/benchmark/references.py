@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +33,33 @@ def play_reference(
     task: Task, name: str, episodes: int = 10, seed: int = 0, threads: int = 1, search_steps: int = 200_000
 ) -> ReferenceReturn:
     """Play whole episodes side by side with a reference policy."""
-    if task.host is None:
-        raise ConfigurationError(
-            f"{task.name} has no host environments to play a reference policy in. Give the task `host=`."
-        )
     policy = reference_policy(task, name, search_steps=search_steps)
     generator = np.random.default_rng(FIRST_SEED + seed)
-    batch = task.host(episodes, threads)
-    observation = batch.reset([FIRST_SEED + seed * episodes + index for index in range(episodes)])
-    total, is_running, worst = np.zeros(episodes), np.ones(episodes, np.bool_), -np.inf
+    seeds = [FIRST_SEED + seed * episodes + index for index in range(episodes)]
+    played = play_episodes(task, lambda observation: policy(observation, generator), seeds, threads)
+    return ReferenceReturn(name, played.returns, played.worst_violation)
+
+
+class Played(NamedTuple):
+    """Undiscounted, unscaled returns of episodes, and the worst violation of an executed action."""
+
+    returns: NDArray[np.float64]
+    worst_violation: float
+
+
+def play_episodes(
+    task: Task, act: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int], threads: int = 1
+) -> Played:
+    """Play the first episode of each seed, all side by side; `act` sees all observations at once."""
+    if task.host is None:
+        raise ConfigurationError(
+            f"{task.name} has no host environments to play episodes in. Give the task `host=`."
+        )
+    batch = task.host(len(seeds), threads)
+    observation = batch.reset(list(seeds))
+    total, is_running, worst = np.zeros(len(seeds)), np.ones(len(seeds), np.bool_), -np.inf
     for _ in range(task.horizon):
-        action = policy(observation, generator)
+        action = act(observation)
         worst = max(worst, float(np.max(task.constraint.violation(observation, action))))
         step = batch.step(action)
         total += np.where(is_running, step.reward, 0.0)
@@ -51,7 +67,7 @@ def play_reference(
         observation = step.observation
         if not is_running.any():
             break
-    return ReferenceReturn(name, total, max(worst, 0.0))
+    return Played(total, max(worst, 0.0))
 
 
 def measure_references(

@@ -36,6 +36,10 @@ class Options:
     """Evaluate a preference-conditioned policy over a grid of preferences and suggest one to deploy."""
     sweep_episodes: int = 20
     """Episodes per seed and preference of the sweep."""
+    against: Annotated[str | None, tyro.conf.arg(metavar="REFERENCE")] = None
+    """Also play the same episodes with a reference policy of the task (uniform, interior, never-moving, constant)."""
+    against_episodes: int = 1_000
+    """Common episodes of that comparison."""
     timing: bool = True
     """Time single actions, with and without the environment's step."""
     actions: int = 2_000
@@ -88,6 +92,17 @@ def evaluate_one(console: Console, opened: Any, options: Options) -> None:
         written["front"] = {"points": [list(point) for point in points], "suggested": list(chosen.preference)}
     elif options.sweep:
         console.print("no sweep: this policy was trained for one preference.")
+    if options.against is not None:
+        from inbounds.benchmark.paired import compare_with_reference
+
+        paired = compare_with_reference(opened, options.against, options.against_episodes, options.preference)
+        low, high = paired.interval
+        written["against"] = paired.as_json()
+        console.print(
+            f"against {paired.reference} ({paired.reference_mean:.6g}) on {options.against_episodes:,} common "
+            f"episodes: {paired.mean:+.4g} (95 % interval {low:+.4g} to {high:+.4g}), {paired.verdict}",
+            soft_wrap=True,
+        )
     if options.timing:
         timed = time_inference(opened, options.preference, options.actions)
         written["inference"] = timed.as_json()
