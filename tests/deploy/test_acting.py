@@ -67,6 +67,14 @@ def test_what_is_not_one_finite_state_is_refused(observation: Any, previous: Any
         load(run).act(observation, previous_action=previous)
 
 
+@pytest.mark.parametrize(
+    "noise", ["a", 0.0, np.zeros(D), np.zeros((0, D)), np.zeros((2, D + 1)), [[0.0], [0.0, 1.0]]]
+)
+def test_noise_that_is_no_row_for_each_proposal_is_refused(noise: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"noise of shape \(N, 3\) is expected.*Pass one row"):
+        load(random_run(tmp_path / "run", BOX, D, SIZE)).decide(np.zeros(SIZE), noise)
+
+
 def test_a_rate_limit_is_kept_from_action_to_action(tmp_path: Path) -> None:
     limited = ib.RateLimit(0.1) & BOX
     policy = load(random_run(tmp_path / "run", limited, D, SIZE))

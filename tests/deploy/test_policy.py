@@ -120,10 +120,26 @@ def test_a_seed_a_task_or_a_preference_that_is_not_there_is_refused(tmp_path: Pa
         high=np.ones(D),
         learner={"name": "aram", "proposals": 3},
     )
-    with pytest.raises(InvalidInputError, match="two finite numbers"):
-        load(aram, preference=(np.nan, 0.1))
-    with pytest.raises(InvalidInputError, match="not a run"):
-        load(tmp_path)
+    for wrong in ((np.nan, 0.1), (0.9,), 0.9, "most", ("a", "b"), (), (1.5, -0.5), (0.9, 0.9)):
+        with pytest.raises(InvalidInputError, match=r"preference=.*two finite numbers.*Pass \(0\.9, 0\.1\)"):
+            load(aram, preference=wrong)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(
+        load(aram, preference=np.array([0.7, 0.3])).preference, np.float32([0.7, 0.3])
+    )  # type: ignore[arg-type]
+
+
+def test_what_is_no_run_no_seed_and_no_set_is_told_apart_from_a_damaged_folder(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), D, SIZE)
+    for path in (tmp_path, tmp_path / "nowhere", run / "config.json"):
+        with pytest.raises(InvalidInputError, match=r"not a run.*Give the folder"):
+            load(path)
+    for path in (None, 3):
+        with pytest.raises(InvalidInputError, match=r"no path\. Give the folder"):
+            load(path)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="seed='0' is no whole number"):
+        load(run, seed="0")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"not a constraint.*task\.constraint"):
+        load(run, constraint="box")  # type: ignore[arg-type]
 
 
 def test_a_preference_that_was_not_learnt_is_refused_and_a_fixed_one_needs_none(tmp_path: Path) -> None:

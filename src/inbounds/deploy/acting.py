@@ -117,8 +117,14 @@ class Policy:
     def decide(self, observation: Any, noise: Any, *, previous_action: Any = None) -> Decision:
         """Return what the policy makes of given noise, (N, d), and which row was accepted: what a graph returns."""
         place = self._place(observation, previous_action)
+        try:
+            rows = np.asarray(noise, np.float32)
+        except (TypeError, ValueError) as error:
+            raise self._refused_noise("no numbers") from error
+        if rows.ndim != 2 or len(rows) < 1 or rows.shape[1] != self.action_size:
+            raise self._refused_noise(str(rows.shape))
         output = self.forward(place.observation.astype(np.float32))
-        return self._decided(place, output, np.asarray(noise, np.float32), is_last=True)
+        return self._decided(place, output, rows, is_last=True)
 
     def _decided(self, place: Place, output: Single, noise: Single, *, is_last: bool) -> Decision:
         candidates: Single = (
@@ -188,4 +194,9 @@ class Policy:
         return InvalidInputError(
             f"the policy expects one finite observation of {self.observation_size} entries, got {kind}: "
             f"{observation}. Pass all that the task returned, a previous action that it appends included."
+        )
+
+    def _refused_noise(self, kind: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"noise of shape (N, {self.action_size}) is expected, got {kind}. Pass one row for each proposal."
         )

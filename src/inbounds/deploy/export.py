@@ -80,10 +80,10 @@ def export(
         preference: weights of return and validity that `load` takes by default; the graph has them as an input.
         constraint: the set of a run that was trained with an `Oracle`, if the policy itself needs it.
     """
-    folder = Path(getattr(run, "path", run))
-    plan = read_plan(folder, seed)
+    path = getattr(run, "path", run)
+    plan, folder = read_plan(path, seed), Path(path)
     count = plan.proposals if proposals is None else proposals
-    if not 1 <= count <= MOST_PROPOSALS:
+    if not isinstance(count, int | np.integer) or not 1 <= count <= MOST_PROPOSALS:
         raise ConfigurationError(f"proposals={count}, but 1 to {MOST_PROPOSALS} are possible. Change it.")
     is_filtered = not names_code(plan.constraint)
     if is_filtered:

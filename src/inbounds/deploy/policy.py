@@ -75,7 +75,11 @@ def load(
         constraint: the set of a policy that was trained with an `Oracle`, whose function no file may name.
         task: the name of the task that the policy must be for; any other one is refused.
     """
-    plan = read_plan(Path(path), seed)
+    if constraint is not None and not isinstance(constraint, Constraint):
+        raise InvalidInputError(
+            f"constraint={constraint!r} is not a constraint. Pass the set itself, such as task.constraint."
+        )
+    plan = read_plan(path, seed)
     if task is not None and task != plan.task:
         raise InvalidInputError(
             f"{path} holds a policy for '{plan.task}', not for '{task}'. Give the folder of '{task}'."
@@ -90,8 +94,15 @@ def load(
         ) from error
 
 
-def read_plan(folder: Path, seed: int | None = None) -> Plan:
+def read_plan(path: str | Path, seed: int | None = None) -> Plan:
     """Return what a folder holds of a policy; an exported one is compared with its checksums first."""
+    if not isinstance(path, str | Path):
+        raise InvalidInputError(f"{path!r} is no path. Give the folder that training or export wrote.")
+    if seed is not None and not isinstance(seed, int | np.integer):
+        raise InvalidInputError(
+            f"seed={seed!r} is no whole number. Pass the number of a seed that was trained."
+        )
+    folder = Path(path)
     try:
         plan = _exported_plan(folder, seed) if (folder / MANIFEST).exists() else _run_plan(folder, seed)
     except FileNotFoundError as error:
@@ -136,9 +147,9 @@ def names_code(data: Any) -> bool:
 def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float] | None = None) -> Policy:
     """Put a plan to use."""
     layers, head = read_layers(plan.arrays, "actor"), head_of(plan, constraint)
-    chosen = None if plan.preference is None else np.asarray(preference or plan.preference, np.float32)
-    if chosen is not None and (chosen.shape != (2,) or not np.isfinite(chosen).all()):
-        raise InvalidInputError(f"preference={preference} is not two finite numbers. Pass (0.9, 0.1), say.")
+    chosen = (
+        None if plan.preference is None else weights_of(plan.preference if preference is None else preference)
+    )
     settings = plan.learner
     least = float(settings.get("least_return_weight", 0.0))
     if chosen is not None and chosen[0] < np.float32(least):
@@ -176,6 +187,21 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
         # A set that reads what an observation does not have is found now, and not at the first action.
         constraint.violation(np.zeros(plan.observation_size), plan.box.middle, previous_action=np.zeros(size))
     return policy
+
+
+def weights_of(preference: Any) -> NDArray[np.float32]:
+    """Return the weights of return and validity, or refuse what is not two shares of a whole."""
+    try:
+        weights = np.asarray(preference, np.float32)
+    except (TypeError, ValueError):
+        weights = np.empty(0, np.float32)
+    is_pair = weights.shape == (2,) and bool(np.isfinite(weights).all())
+    if not is_pair or weights.min() < 0 or abs(weights.sum() - 1) > 1e-3:
+        raise InvalidInputError(
+            f"preference={preference} is not two finite numbers, none negative, that sum to 1: policies are learnt "
+            f"for no other weights. Pass (0.9, 0.1), say."
+        )
+    return weights
 
 
 def head_of(plan: Plan, constraint: Constraint) -> Head:

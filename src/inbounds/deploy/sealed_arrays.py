@@ -71,6 +71,8 @@ def read_json(path: Path) -> dict[str, Any]:
         read = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise
+    except NotADirectoryError as error:  # a file was given in place of its folder
+        raise FileNotFoundError(str(error)) from error
     except DAMAGE as error:
         raise CheckpointError(
             f"{path} is not readable as JSON ({error}). Restore it or train again."
