@@ -84,6 +84,8 @@ class Line(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=None if self.flaw == "unseeded" else seed)
         self.position, self.time = self.np_random.uniform(-1, 1), 0
+        if self.flaw == "old reset":
+            return self._seen()  # type: ignore[no-any-return]
         return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -92,9 +94,16 @@ class Line(gymnasium.Env[Any, Any]):
         if self.flaw == "random step":
             self.position += np.random.default_rng().normal()
         reward = (
-            -1.0 if self.flaw == "negative" else 2.0 if self.flaw == "flat" else 1.0 + abs(float(action[0]))
+            -1.0
+            if self.flaw in ("negative", "race")
+            else 2.0
+            if self.flaw == "flat"
+            else 1.0 + abs(float(action[0]))
         )
-        return self._seen(), float("nan") if self.flaw == "nan reward" else reward, False, False, {}
+        if self.flaw == "old step":
+            return self._seen(), reward, False, {}  # type: ignore[return-value]
+        paid: Any = {"nan reward": float("nan"), "reward in a list": [reward]}.get(self.flaw, reward)
+        return self._seen(), paid, self.flaw == "race" and self.time == 7, False, {}
 
     def _seen(self) -> Any:
         size = 1e6 if self.flaw == "large" else 1.0

@@ -40,6 +40,9 @@ def test_a_sound_task_is_ready_and_nothing_is_reported() -> None:
         ("unseeded", GOOD, "warning", "two resets with the same seed", "super"),
         ("random step", GOOD, "warning", "same seed and the same actions", "np_random"),
         ("negative", GOOD, "warning", "training rewards are negative", "reward_shift=1 or more"),
+        ("race", GOOD, "warning", "training rewards are negative", "If it may be success, lift nothing"),
+        ("old step", GOOD, "problem", "step returned a tuple of 4", "Correct this first"),
+        ("reward in a list", GOOD, "problem", r"the reward \[1\..*\] is no number", "Correct this first"),
         ("flat", GOOD, "warning", "every step paid 2", "depends on the action"),
         ("large", GOOD, "warning", "entry 2 of the observation .* reaches 1e[+]06", "normalised"),
         ("", GOOD, "warning", "never binds", "units of its bound"),
@@ -60,6 +63,19 @@ def test_a_mistake_is_named_with_what_to_do(
     assert matching[0].level == level and remedy in matching[0].remedy
     assert report.is_ready == (level != "problem")
     assert matching[0].what in str(report) and matching[0].remedy in str(report)
+
+
+def test_a_race_to_the_goal_is_neither_lifted_nor_called_flat() -> None:
+    report = ib.check_task(line("race"), steps=100)
+    assert "reward_shift" not in found(report) and "whatever was done" not in found(report), found(report)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"steps": "many"}, {"steps": 2.5}, {"seed": -1}, {"seed": None}]
+)
+def test_a_check_takes_whole_numbers(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"no whole number of [01] or more\. Pass one"):
+        ib.check_task(line(), **wrong)
 
 
 def test_problems_come_before_warnings() -> None:

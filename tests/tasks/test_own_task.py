@@ -301,6 +301,18 @@ def endless() -> gymnasium.Env[Any, Any]:
     return environment
 
 
+def pinned() -> gymnasium.Env[Any, Any]:
+    environment = Line()
+    environment.action_space = gymnasium.spaces.Box(1.0, 1.0, (1,))
+    return environment
+
+
+def spaceless() -> gymnasium.Env[Any, Any]:
+    environment = Line()
+    del environment.observation_space
+    return environment
+
+
 def discrete_entry() -> gymnasium.Env[Any, Any]:
     environment = Line()
     environment.observation_space = gymnasium.spaces.Dict({"mode": gymnasium.spaces.Discrete(3)})
@@ -319,6 +331,9 @@ def discrete_entry() -> gymnasium.Env[Any, Any]:
             "an observation has 3 entries.*Correct the indices",
         ),
         (Line, ib.Box(3.0, 4.0), "units that env.step receives"),
+        (Line, ib.Box(0.5, 0.5), "entry 0 of an action nothing but 0.5.*or widen the box"),
+        (pinned, None, "can only be 1, so.*Leave it out of the action space"),
+        (spaceless, None, "has no observation_space. Set it"),
         (Line, ib.Box([0.0, 0.0], 1.0), "one entry for each"),
         (Line, "power", "not a constraint"),
         (Line(), None, "function that makes one"),
@@ -330,10 +345,33 @@ def test_what_cannot_be_trained_is_refused_with_the_remedy(make: Any, constraint
         ib.Task(make, constraint, horizon=10)
 
 
-@pytest.mark.parametrize("horizon", [None, 0])
-def test_a_horizon_has_to_be_known(horizon: int | None) -> None:
-    with pytest.raises(ConfigurationError, match="horizon"):
+@pytest.mark.parametrize("horizon", [None, 0, "10", 2.5, True, float("nan")])
+def test_a_horizon_has_to_be_known(horizon: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"horizon.*Pass|Pass horizon"):
         ib.Task(Line, horizon=horizon)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"reward_divisor": value} for value in (0, -1.0, float("nan"), "a")),
+        *({"reward_shift": value} for value in (float("inf"), "a", None)),
+        *({"ends_only_in_failure": "no"}, {"name": "a/b"}, {"name": 5}, {"name": ""}),
+        *(
+            {"constraint": ib.RateLimit(0.1), "first_previous_action": value}
+            for value in ("a", [0, 0], np.nan)
+        ),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_work_is_refused_by_its_name(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{list(wrong)[-1]}=.*Pass"):
+        ib.Task(Line, **{"horizon": 10, **wrong})
+
+
+def test_a_reset_without_info_is_refused_with_the_remedy() -> None:
+    with pytest.raises(SimulationError, match=r"reset returned one ndarray.*return observation, \{\}"):
+        ib.Task(functools.partial(Line, "old reset"), horizon=10)
 
 
 @pytest.mark.parametrize(

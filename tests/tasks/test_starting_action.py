@@ -56,7 +56,15 @@ def test_the_previous_action_is_a_start_where_the_observation_holds_it() -> None
 @pytest.mark.parametrize(
     "start",
     [
-        *([0.5], [[0.5, 0.5]], [0.5, float("nan")], [0.5, float("inf")], [True, False], "middle"),
+        *(
+            [0.5],
+            [[0.5, 0.5]],
+            [0.5, [0.5]],
+            [0.5, float("nan")],
+            [0.5, float("inf")],
+            [True, False],
+            "middle",
+        ),
         *(ib.obs["cap"], ib.obs["load", 0], ib.obs[0:3], ib.obs[6:8], ib.obs["matrix"].reshape(2, 2)),
     ],
     ids=str,
@@ -66,6 +74,20 @@ def test_a_start_that_is_no_action_is_refused_with_the_remedy(start: Any) -> Non
         ConfigurationError, match=r"starting_action=.* Give 2 finite numbers, or ib\.obs.*load"
     ):
         plant(starting_action=start)
+
+
+@pytest.mark.parametrize("start", [[0.5, 2.1], [-1, 0], [1e300, 0.0]], ids=str)
+def test_a_start_beyond_the_box_is_refused_with_the_range(start: Any) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"entry [01] of starting_action is .* \[0, 2\] there\. Give it"
+    ):
+        plant(starting_action=start)
+
+
+def test_a_start_on_the_edge_is_one_although_the_box_is_rounded_inward() -> None:
+    task = plant(ib.Box(0.0, 0.1), starting_action=[0.1, 0.0])
+    np.testing.assert_array_equal(task.starting_action, [task.action_high[0], 0.0])
+    assert task.action_high[0] < np.float32(0.1)
 
 
 def test_a_start_in_a_part_that_does_not_exist_is_refused_with_those_that_do() -> None:

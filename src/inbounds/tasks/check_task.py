@@ -68,6 +68,8 @@ class Played(NamedTuple):
     observations: NDArray[np.float64]
     actions: NDArray[np.float64]
     rewards: NDArray[np.float64]
+    endings: int
+    """How many episodes the environment itself ended, by failure or success."""
     trouble: Finding | None
     """What stopped it early."""
 
@@ -84,6 +86,9 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
         raise ConfigurationError(
             f"check_task looks at a Task, not at {task!r}. Pass ib.Task(environment, constraint)."
         )
+    for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
+        if not isinstance(value, int | np.integer) or value < least:
+            raise ConfigurationError(f"{name}={value!r} is no whole number of {least} or more. Pass one.")
     played = play(task, steps, seed)
     findings = [] if played.trouble is None else [played.trouble]
     share = None
@@ -105,7 +110,7 @@ def play(task: Task, steps: int, seed: int) -> Played:
     seen: list[Any] = []
     done: list[Any] = []
     paid: list[float] = []
-    trouble = None
+    trouble, endings = None, 0
     environment = task.make_environment()
     try:
         environment.action_space.seed(seed)
@@ -116,6 +121,7 @@ def play(task: Task, steps: int, seed: int) -> Played:
             observation, reward, terminated, truncated, _ = environment.step(action)
             done.append(action)
             paid.append(float(reward))
+            endings += bool(terminated)
             if terminated or truncated:
                 observation, _ = environment.reset()
     except EmptySetError as error:
@@ -134,6 +140,7 @@ def play(task: Task, steps: int, seed: int) -> Played:
         np.asarray(seen, np.float64).reshape(size),
         np.asarray(done, np.float64).reshape(len(done), task.action_size),
         np.asarray(paid),
+        endings,
         trouble,
     )
 
@@ -293,16 +300,27 @@ def about_rewards(task: Task, played: Played) -> Iterator[Finding]:
     seen = task.training_reward(played.rewards)
     is_lifted = task.ends_only_in_failure and not task.is_reward_scaled  # by ARAM itself, when it is trained
     if seen.min() < 0 and not is_lifted:
-        lift = -float(played.rewards.min()) / task.reward_divisor
+        lift = np.ceil(-10 * float(played.rewards.min()) / task.reward_divisor) / 10
+        if played.endings:
+            remedy = (
+                f"The environment ended {played.endings} episode(s) itself. If that is always failing, pass "
+                f"ends_only_in_failure=True, and ARAM lifts rewards by itself. If it may be success, lift nothing, or "
+                f"the way would be worth more than the goal: pay 0 for a step and something at the goal, if you can "
+                f"(discounting brings it near), or go on and watch the valid action rate."
+            )
+        else:
+            remedy = (
+                f"Pass reward_shift={lift:g} or more (ARAM's guarantee asks for rewards that are not negative), unless "
+                f"episodes can end by success; or, if they never end early or end only by failing, "
+                f"ends_only_in_failure=True, and ARAM lifts them by itself."
+            )
         yield Finding(
             "warning",
             f"training rewards are negative (down to {seen.min():.3g}): a rejected proposal pays 0 and would look "
             f"better than acting",
-            f"Pass reward_shift={np.ceil(10 * lift) / 10:g} or more (ARAM's guarantee asks for rewards that are not "
-            f"negative); or, if episodes never end early or end only by failing, ends_only_in_failure=True, and ARAM "
-            f"lifts them by itself.",
+            remedy,
         )
-    if np.ptp(played.rewards) == 0 and len(played.rewards) > 1:
+    if np.ptp(played.rewards) == 0 and len(played.rewards) > 1 and not played.endings:
         yield Finding(
             "warning",
             f"every step paid {played.rewards[0]:g}, whatever was done",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -64,6 +64,56 @@ def published_numbers(info: Mapping[str, Any]) -> Any:
     """Return what an environment published: numbers as they are, or those that a published set is made of."""
     published = info[PUBLISHED]
     return numbers_of(published) if isinstance(published, Constraint) else published
+
+
+class Began(NamedTuple):
+    """What `reset` returned."""
+
+    observation: Any
+    info: Mapping[str, Any]
+
+
+def begun(environment: gymnasium.Env[Any, Any], seed: int | None, task_name: str) -> Began:
+    """Begin an episode; what does not answer as Gymnasium's environments do is refused."""
+    answer = environment.reset(seed=seed)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)):
+        raise SimulationError(
+            f"{task_name}: reset returned {_kind(answer)}, but (observation, info) is expected, info a dictionary. "
+            f"Let it return both, as Gymnasium's environments do: return observation, {{}}."
+        )
+    return Began(*answer)
+
+
+class Moved(NamedTuple):
+    """What `step` returned."""
+
+    observation: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any]
+
+
+def moved(environment: gymnasium.Env[Any, Any], action: Any, task_name: str) -> Moved:
+    """Take one step, in the same way."""
+    answer = environment.step(action)
+    if not (isinstance(answer, tuple) and len(answer) == 5):
+        raise SimulationError(
+            f"{task_name}: step returned {_kind(answer)}, but (observation, reward, terminated, truncated, info) is "
+            f"expected. Return all five, as Gymnasium's environments do; a single 'done' means terminated."
+        )
+    seen, paid, terminated, truncated, info = answer
+    try:
+        reward = float(paid)
+    except (TypeError, ValueError) as error:
+        raise SimulationError(
+            f"{task_name}: the reward {paid!r} is no number. Let step return float(reward)."
+        ) from error
+    return Moved(seen, reward, bool(terminated), bool(truncated), info)
+
+
+def _kind(answer: Any) -> str:
+    return f"a tuple of {len(answer)}" if isinstance(answer, tuple) else f"one {type(answer).__name__}"
 
 
 class GymnasiumBatch:
@@ -130,9 +180,9 @@ class GymnasiumBatch:
         terminated, truncated = np.zeros(self.count, np.bool_), np.zeros(self.count, np.bool_)
         for index, environment in enumerate(self.environments):
             action = self.interface.actions.unflatten(executed[index])
-            seen, paid, terminated[index], truncated[index], info = environment.step(action)
-            reward[index] = float(paid)
-            final[index] = self.interface.observe(seen, info, executed[index])
+            step = moved(environment, action, self.guard.task_name)
+            reward[index], terminated[index], truncated[index] = step.reward, step.terminated, step.truncated
+            final[index] = self.interface.observe(step.observation, step.info, executed[index])
         self._require_numbers(final, reward)
         self._elapsed += 1
         truncated |= self._elapsed >= self.horizon
@@ -163,9 +213,9 @@ class GymnasiumBatch:
             environment.close()
 
     def _begin(self, index: int, seed: int | None) -> NDArray[np.float64]:
-        seen, info = self.environments[index].reset(seed=seed)
+        episode = begun(self.environments[index], seed, self.guard.task_name)
         self._elapsed[index] = 0
-        first = self.interface.observe(seen, info)
+        first = self.interface.observe(episode.observation, episode.info)
         self._require_numbers(first[None], np.zeros(1))
         return first
 

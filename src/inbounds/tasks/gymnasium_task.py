@@ -15,7 +15,14 @@ from inbounds.constraints import Box, Constraint
 from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError, InboundsError
 from inbounds.tasks.flattening import Flattening, flattening_of_space, flattening_of_value
-from inbounds.tasks.gymnasium_batch import PUBLISHED, GymnasiumBatch, Interface, Maker, published_numbers
+from inbounds.tasks.gymnasium_batch import (
+    PUBLISHED,
+    GymnasiumBatch,
+    Interface,
+    Maker,
+    begun,
+    published_numbers,
+)
 from inbounds.tasks.named_parts import (
     PREVIOUS_ACTION,
     reading_its_numbers,
@@ -53,16 +60,26 @@ def parts_from_gymnasium(
 ) -> dict[str, Any]:
     """Look at one environment and return the fields of its task, less the reward's scale."""
     make, own_name = maker_of(environment)
-    task_name = name or own_name
+    task_name = own_name if name is None else name
+    if not isinstance(task_name, str) or not task_name or "/" in task_name:
+        raise ConfigurationError(
+            f"name={name!r} cannot be part of a run folder's name. Pass a word without slashes, such as 'heating'."
+        )
     sample = make(None)
     try:
+        for space in ("observation_space", "action_space"):
+            if getattr(sample, space, None) is None:
+                raise ConfigurationError(
+                    f"{task_name}: the environment has no {space}. Set it, in the class or in __init__: "
+                    f"gymnasium.spaces.Box(low, high, shape)."
+                )
         observations = flattening_of_space("observation", sample.observation_space, FLATTEN_OBSERVATION)
         actions = flattening_of_space("action", sample.action_space, CONTINUOUS_ONLY)
         if any(part.dtype.kind != "f" for part in actions.parts):
             raise ConfigurationError(
                 f"the action space {sample.action_space} holds integers. {CONTINUOUS_ONLY}"
             )
-        _, info = sample.reset(seed=0)
+        info = begun(sample, 0, task_name).info
         published = flattening_of_value(PUBLISHED, published_numbers(info)) if PUBLISHED in info else None
         limits = declared_limits(constraint, sample, info, task_name)
         bounds = action_bounds(limits, sample.action_space, actions, task_name)
@@ -127,12 +144,12 @@ def parts_from_gymnasium(
         "observation_names": entry_names(interface.observation_parts),
         "action_names": entry_names(actions.named_sizes()),
         "observation_parts": interface.observation_parts,
-        "starting_action": sensible_start(starting_action, interface, task_name),
+        "starting_action": sensible_start(starting_action, interface, bounds, task_name),
     }
 
 
 def sensible_start(
-    start: Any, interface: Interface, task_name: str
+    start: Any, interface: Interface, bounds: Bounds, task_name: str
 ) -> Reference | NDArray[np.float32] | None:
     """Return where policies begin: a reading of the observation as long as an action, or finite numbers."""
     size, parts = interface.actions.size, interface.observation_parts
@@ -144,13 +161,30 @@ def sensible_start(
         if found.least_size <= available and found.read(np.zeros(available)).shape == (size,):
             return found
     else:
-        values = np.asarray(start)
+        try:
+            values = np.asarray(start)
+        except ValueError:  # rows of different lengths
+            values = np.empty(0)
         if values.shape == (size,) and values.dtype.kind in "fiu" and np.isfinite(values).all():
-            return values.astype(np.float32)
+            return start_in_box(values.astype(np.float64), bounds, task_name)
     raise ConfigurationError(
         f"{task_name}: starting_action={start} is no action of {size} entries. Give {size} finite numbers, or "
         f"ib.obs[...] that reads {size} entries of the observation: {describe_parts(parts)}."
     )
+
+
+def start_in_box(start: NDArray[np.float64], bounds: Bounds, task_name: str) -> NDArray[np.float32]:
+    """Return a start of numbers; one beyond the box, which no policy could propose, is refused."""
+    inside = np.clip(start, bounds.low, bounds.high)
+    # The box was rounded inward to float32, and the start may have been computed.
+    is_beyond = np.abs(start - inside) > 1e-6 * np.maximum(np.abs(inside), bounds.high - bounds.low)
+    if is_beyond.any():
+        entry = int(np.argmax(is_beyond))
+        raise ConfigurationError(
+            f"{task_name}: entry {entry} of starting_action is {start[entry]:g}, but actions lie in "
+            f"[{bounds.low[entry]:g}, {bounds.high[entry]:g}] there. Give it in the units that env.step receives."
+        )
+    return inside.astype(np.float32)
 
 
 def maker_of(environment: Any) -> tuple[Maker, str]:
@@ -232,6 +266,18 @@ def action_bounds(limits: Constraint | None, space: Any, actions: Flattening, ta
                 f"Give the box one entry for each."
             )
         low, high = np.maximum(low, box.low), np.minimum(high, box.high)
+    if np.any(outer_low == outer_high):
+        entry = int(np.argmax(outer_low == outer_high))
+        raise ConfigurationError(
+            f"{task_name}: entry {entry} of an action can only be {outer_low[entry]:g}, so that there is nothing to "
+            f"choose. Leave it out of the action space, and let the environment fill it in."
+        )
+    if np.any(low == high):
+        entry = int(np.argmax(low == high))
+        raise ConfigurationError(
+            f"{task_name}: the constraint's box leaves entry {entry} of an action nothing but {low[entry]:g}. Leave "
+            f"that entry out of the action space and let the environment fill it in, or widen the box."
+        )
     if np.any(low >= high):
         entry = int(np.argmax(low >= high))
         raise ConfigurationError(
@@ -260,7 +306,11 @@ def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
         if isinstance(sample, gymnasium.wrappers.TimeLimit):
             limits.append(sample._max_episode_steps)
         sample = sample.env
-    known = [limit for limit in limits if limit is not None]
+    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int | np.integer)):
+        raise ConfigurationError(
+            f"{task_name}: horizon={horizon!r} is no whole number. Pass the number of steps, such as horizon=200."
+        )
+    known = [int(limit) for limit in limits if limit is not None]
     if not known:
         raise ConfigurationError(
             f"{task_name}: the environment does not say after how many steps an episode is cut. Pass horizon=..."
@@ -281,11 +331,13 @@ def first_action(given: Any, bounds: Bounds, task_name: str) -> NDArray[np.float
     """Return what counts as the previous action when an episode begins."""
     try:
         start = np.broadcast_to(np.asarray(0.0 if given is None else given, np.float64), bounds.low.shape)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
+        start = np.array(np.nan)
+    if not np.isfinite(start).all():
         raise ConfigurationError(
             f"{task_name}: first_previous_action={given!r} is not a vector of {len(bounds.low)} numbers. Pass the "
             f"action that counts as executed before an episode begins."
-        ) from error
+        )
     return np.clip(start, bounds.low, bounds.high).astype(np.float64)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import UnknownNameError
+from inbounds.errors import ConfigurationError, UnknownNameError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -104,6 +104,7 @@ class Task:
         """
         from inbounds.tasks.gymnasium_task import parts_from_gymnasium
 
+        require_reward_scale(reward_divisor, reward_shift, ends_only_in_failure)
         parts = parts_from_gymnasium(
             environment,
             constraint,
@@ -164,6 +165,21 @@ class Task:
     def __repr__(self) -> str:
         """Show the name and the constraint as a formula."""
         return f"Task({self.name!r}: {self.constraint.formula()}, horizon {self.horizon})"
+
+
+def require_reward_scale(divisor: Any, shift: Any, ends_only_in_failure: Any) -> None:
+    """Refuse a scale that makes no reward of a reward."""
+    for name, value in (("reward_divisor", divisor), ("reward_shift", shift)):
+        if not (isinstance(value, int | float | np.number) and np.isfinite(value)):
+            raise ConfigurationError(f"{name}={value!r} is no finite number. Pass one, or leave it out.")
+    if divisor <= 0:
+        raise ConfigurationError(
+            f"reward_divisor={divisor} would turn rewards around or lose them. Pass a number above 0."
+        )
+    if not isinstance(ends_only_in_failure, bool | np.bool_):
+        raise ConfigurationError(
+            f"ends_only_in_failure={ends_only_in_failure!r} is neither True nor False. Pass one of them."
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
