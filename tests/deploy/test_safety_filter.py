@@ -228,6 +228,19 @@ def test_a_constant_set_needs_no_earlier_observation() -> None:
     assert safety.correct(np.array([np.nan]), OUT) == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize("fallback", ["hold", "interior_point"])
+def test_a_rate_limit_in_the_observation_counts_from_what_was_executed_since(fallback: Any) -> None:
+    limit = ib.Polytope([[1.0, 1.0]], [0.0]) & ib.RateLimit(0.5, previous=ib.obs[1:3]) & ib.Box(-1.0, 1.0)
+    safety = ib.SafetyFilter(limit, on_invalid_observation=fallback)
+    corner = np.array([0.4999, -0.4999])  # far from the middle of the triangle
+    actions = [safety.correct(np.zeros(3), corner)]
+    actions += [safety.correct(np.full(3, np.nan), np.zeros(2)) for _ in range(5)]
+    assert np.array_equal(actions[0], corner)
+    assert np.abs(np.diff(actions, axis=0)).max() <= 0.5
+    moved = safety.correct(np.full(3, np.nan), np.zeros(2), previous_action=[-0.9, 0.4])
+    assert np.abs(moved - [-0.9, 0.4]).max() <= 0.5
+
+
 def test_an_old_observation_is_stale_by_the_filters_clock() -> None:
     now = [10.0]
     safety = ib.SafetyFilter(
@@ -325,7 +338,9 @@ def test_threads_lose_no_count_and_get_only_feasible_actions() -> None:
         {"stale_after": 0.0},
         {"time_limit": float("nan")},
         {"dtype": np.int32},
+        {"dtype": "real"},
         {"log_size": 0},
+        *({name: "many"} for name in ("proposals", "time_limit", "stale_after", "log_size", "clock")),
         {"policy": 3},
     ],
 )
@@ -338,6 +353,11 @@ def test_choices_that_cannot_work_are_refused(choice: dict[str, Any]) -> None:
 def test_what_is_no_single_action_is_refused(action: Any) -> None:
     with pytest.raises(InboundsError):
         ib.SafetyFilter(BALL).correct(None, action)
+
+
+def test_a_stamp_that_is_no_time_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="stamp='now' is no time"):
+        ib.SafetyFilter(BALL, stale_after=1.0).correct(None, np.zeros(3), stamp="now")  # type: ignore[arg-type]
 
 
 def test_acting_needs_a_policy_and_a_filter_a_constraint() -> None:

@@ -97,7 +97,7 @@ class InterventionLog:
 
     def __init__(self, size: int) -> None:
         """Keep the last `size` interventions; older ones stay in the counters alone."""
-        if size < 1:
+        if not isinstance(size, int | np.integer) or size < 1:
             raise ConfigurationError(f"log_size={size}, but at least one intervention must fit. Use 1000.")
         self._lock = threading.Lock()
         self._ring: deque[Intervention] = deque(maxlen=size)

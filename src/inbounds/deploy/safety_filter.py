@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from inbounds.constraints import Constraint
+from inbounds.constraints import Constraint, RateLimit
+from inbounds.constraints.references import Reference
 from inbounds.deploy.correction import Action, Choice, Correction, Place, Vector
 from inbounds.deploy.interventions import Cause, Intervention, InterventionLog, Kind
 from inbounds.deploy.proposer import is_finite, proposer, vector
@@ -101,18 +102,18 @@ class SafetyFilter:
             raise ConfigurationError(
                 f"correction={correction!r} is unknown. Choose 'quickest', 'ray' or 'projection'."
             )
-        if proposals < 1:
+        if not isinstance(proposals, int | np.integer) or proposals < 1:
             raise ConfigurationError(
                 f"proposals={proposals}, but the policy must be asked once. Use 1 or more."
             )
         for name, seconds in (("time_limit", time_limit), ("stale_after", stale_after)):
-            if seconds is not None and not seconds > 0:
+            if seconds is not None and not (isinstance(seconds, int | float | np.number) and seconds > 0):
                 raise ConfigurationError(
                     f"{name}={seconds}, but seconds above 0 are expected. Or leave it out."
                 )
-        if dtype is not None and np.dtype(dtype) not in (np.float32, np.float64):
+        if not callable(clock):
             raise ConfigurationError(
-                f"dtype={dtype!r} is neither np.float32 nor np.float64. Use one of them."
+                f"clock={clock!r} cannot be asked for the time. Pass a function, such as time.monotonic."
             )
         self.constraint = constraint
         self._correction = Correction(constraint, correction)
@@ -123,7 +124,8 @@ class SafetyFilter:
             "stale observation": on_stale_observation,
             "invalid action": on_invalid_action,
         }
-        self._dtype = None if dtype is None else np.dtype(dtype)
+        self._dtype = None if dtype is None else leaving_type(dtype)
+        self._previous_in = observed_previous(constraint)
         self._clock = clock
         self._log = InterventionLog(log_size)
         self._acting = threading.RLock()
@@ -191,7 +193,7 @@ class SafetyFilter:
             seen = None if observation is None else vector("observation", observation).copy()
             problem = self._problem(seen, stamp)
             if problem is not None:
-                return self._stand_in(problem, Place(self._observation, before))
+                return self._stand_in(problem, Place(self._recalled(before), before))
             self._observation, place = seen, Place(seen, before)
             judged = self._judge(place, propose, asks or self.proposals, began)
             if judged.action is None:
@@ -244,8 +246,22 @@ class SafetyFilter:
                 f"stale_after={self.stale_after} was set, but the age of this observation is unknown. Pass "
                 f"stamp=, the time by the filter's clock when it was measured."
             )
+        if not isinstance(stamp, int | float | np.number):
+            raise InvalidInputError(f"stamp={stamp!r} is no time. Pass seconds by the filter's clock.")
         # An age that is not a number is not known to be small.
         return None if self._clock() - stamp <= self.stale_after else "stale observation"
+
+    def _recalled(self, before: Vector | None) -> Vector | None:
+        """Return the last good observation; where it holds the action before it, what was executed since."""
+        last = self._observation
+        if last is None or before is None or not self._previous_in:
+            return last
+        recalled = last.copy()
+        for reference in self._previous_in:
+            places = np.atleast_1d(reference.read_unscaled(np.arange(last.size))).astype(np.int64)
+            if places.size == before.size:
+                recalled[places] = before
+        return recalled
 
     def _stand_in(self, cause: Cause, place: Place) -> Action:
         """Return the action that the user chose for want of a better one, feasible where we stood last."""
@@ -310,3 +326,25 @@ class SafetyFilter:
         taken = None if executed is None else executed.copy()
         call, now = self._log.calls + 1, time.time()
         self._log.add(Intervention(call, now, kind, cause, *place, given, taken, excess, self.constraint))
+
+
+def observed_previous(constraint: Constraint) -> list[Reference]:
+    """Return where an observation holds the previous action itself, as far as rate limits say so."""
+    limits = [member.previous for member in constraint.members() if isinstance(member, RateLimit)]
+    return [
+        read
+        for read in limits
+        if isinstance(read, Reference)
+        and (read.source, read.scale, read.offset, read.part) == ("observation", 1.0, 0.0, None)
+    ]
+
+
+def leaving_type(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the number type of what leaves, one of two."""
+    try:
+        chosen: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:  # no type at all
+        chosen = np.dtype(np.void)
+    if chosen not in (np.float32, np.float64):
+        raise ConfigurationError(f"dtype={dtype!r} is neither np.float32 nor np.float64. Use one of them.")
+    return chosen
