@@ -85,7 +85,7 @@ class Policy:
         """How often no proposal was feasible."""
         self.proposals_judged = 0
         self.proposals_accepted = 0
-        """Of the proposals that were judged, how many were feasible."""
+        """Of the proposals up to the first feasible one of every action, how many were feasible."""
 
     def act(self, observation: Any, deterministic: bool = False, *, previous_action: Any = None) -> Single:
         """Return a feasible action in the units that `env.step` receives."""
@@ -134,11 +134,13 @@ class Policy:
         )
         are_feasible = self._are_feasible(place, candidates.astype(np.float64))
         first = int(are_feasible.argmax())
-        self.proposals_judged += len(candidates)
         if are_feasible[first]:
-            self.proposals_accepted += int(np.count_nonzero(are_feasible))
+            # What follows the first feasible one decides nothing, however many are judged at once.
+            self.proposals_judged += first + 1
+            self.proposals_accepted += 1
             # A copy, which does not keep the whole block.
             return Decision(candidates[first].copy(), first)
+        self.proposals_judged += len(candidates)
         if not is_last:
             return Decision(candidates[-1], UNDECIDED)
         self.projections += 1
