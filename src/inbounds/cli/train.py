@@ -208,8 +208,8 @@ class RewardWarning:
             self.console.print(
                 f"[yellow]warning:[/] a training reward of {lowest:.3g} was seen. The augmented MDP has "
                 f"the task's optimal policies only if rewards are not negative, since a rejected proposal "
-                f"earns 0. Raise the task's `reward_shift` by at least {-lowest:.3g} (where episodes end only in "
-                f"failure, say so to the task, and rewards are lifted), or accept that refusing may look better.",
+                f"earns 0. Where episodes never end early or end only in failure, tell the task so "
+                f"(`ends_only_in_failure`) and rewards are lifted; `inbounds.check_task` says more.",
                 soft_wrap=True,
             )
 

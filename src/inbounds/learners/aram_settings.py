@@ -10,8 +10,29 @@ if TYPE_CHECKING:
     from inbounds.learners.aram import Aram
 
 
+def is_width(value: object) -> bool:
+    """Tell whether a layer can have so many units."""
+    return type(value) is int and value >= 1
+
+
 def refuse_contradictions(settings: Aram) -> None:
     """Refuse what cannot be learnt with, before anything is computed."""
+    widths = settings.hidden
+    if (
+        not isinstance(widths, tuple | list)
+        or not widths
+        or any(type(width) is not int or width < 1 for width in widths)
+    ):
+        raise ConfigurationError(f"hidden={widths!r} must be widths of layers, such as (256, 256).")
+    if settings.preference is not None and not (
+        isinstance(settings.preference, tuple | list)
+        and len(settings.preference) == 2
+        and all(isinstance(weight, int | float) and weight >= 0 for weight in settings.preference)
+        and abs(sum(settings.preference) - 1) < 1e-6
+    ):
+        raise ConfigurationError(
+            f"preference={settings.preference!r} must be two weights that sum to 1, or None."
+        )
     if not settings.augmented and settings.share_decay != 1.0:
         raise ConfigurationError(
             "share_decay changes the augmented share, but augmented=False stores no self-loop. "
@@ -35,7 +56,7 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             f"augmented_share={settings.augmented_share} leaves no real transition: use [0, 1)."
         )
-    if not 0 <= settings.least_return_weight < 1:
+    if not isinstance(settings.least_return_weight, int | float) or not 0 <= settings.least_return_weight < 1:
         raise ConfigurationError(f"least_return_weight={settings.least_return_weight} must lie in [0, 1).")
     if settings.preference is not None and (settings.policy_preferences > 1 or settings.snapshots > 0):
         raise ConfigurationError(

@@ -45,6 +45,14 @@ def train(
 
     chosen = make(task) if isinstance(task, str) else task
     agent = make_learner(learner) if isinstance(learner, str) else learner
+    if not isinstance(chosen, Task):
+        raise ConfigurationError(
+            f"train() needs a task, not {task!r}. Give the name of one, or ib.Task(environment, constraint)."
+        )
+    if isinstance(agent, type) or not hasattr(agent, "update"):
+        raise ConfigurationError(
+            f"train() needs a learner, not {learner!r}. Give the name of one, or an instance such as ib.Aram()."
+        )
     fields = {field.name for field in dataclasses.fields(TrainingConfig)}
     unknown = sorted(set(settings) - fields)
     if unknown:
@@ -52,6 +60,12 @@ def train(
             f"train() has no setting {', '.join(unknown)}. Known: {', '.join(sorted(fields))}."
         )
     config = TrainingConfig(**settings)
+    least = getattr(agent, "least_return_weight", 0.0)
+    if getattr(agent, "conditions", 0) and config.preference[0] < least:
+        raise ConfigurationError(
+            f"preference={config.preference} is judged but not learnt: weights of the return are learnt from {least:g} "
+            f"on. Raise the first weight, or lower least_return_weight."
+        )
     path = Path(out) if out is not None else config.out or default_folder(chosen.name, name_of(agent))
     if config.device is not None:
         jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}.get(config.device, config.device))

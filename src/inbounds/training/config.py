@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import numbers
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from inbounds.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from inbounds.learners.learner import Learner
+
+
+LEAST = {
+    **{"steps": 1, "seed": 0, "seeds": 1, "environments": 1, "warm_up": 0, "capacity": 1, "episodes": 1},
+    **{"evaluate_every": 0, "checkpoint_every": 0, "keep": 1, "threads": 0},
+}
+"""The whole numbers among the choices, and how small they may be."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +67,12 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the remedy."""
-        for name in ("steps", "seeds", "capacity", "episodes"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name}={getattr(self, name)} must be at least 1.")
-        if self.environments is not None and self.environments < 1:
-            raise ConfigurationError(f"environments={self.environments} must be at least 1.")
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is None and name in ("environments", "warm_up"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+                raise ConfigurationError(f"{name}={value!r} must be at least {least}, a whole number.")
         if self.warm_up is not None and self.warm_up >= self.steps:
             raise ConfigurationError(
                 f"warm_up={self.warm_up} is not shorter than steps={self.steps}, so nothing would be learnt. "
@@ -69,14 +80,33 @@ class TrainingConfig:
             )
         if self.policy not in ("best", "last"):
             raise ConfigurationError(f"policy='{self.policy}' is neither. Keep the 'best' or the 'last' one.")
-        if self.updates_per_step <= 0:
-            raise ConfigurationError(f"updates_per_step={self.updates_per_step} must be positive.")
+        if not is_number(self.updates_per_step) or self.updates_per_step <= 0:
+            raise ConfigurationError(f"updates_per_step={self.updates_per_step!r} must be positive.")
+        if not is_preference(self.preference):
+            raise ConfigurationError(
+                f"preference={self.preference!r} is no pair of weights that are not negative. Pass (0.9, 0.1), say."
+            )
+        for name in ("scale_observations", "scale_rewards"):
+            if getattr(self, name) not in (None, True, False):
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be True, False or None.")
 
     def warm_up_steps(self, learner: Learner) -> int:
         """Return the length of the random phase; an on-policy learner acts and learns from the first step on."""
         if self.warm_up is not None:
             return self.warm_up
         return 0 if is_on_policy(learner) else min(10_000, self.steps // 10)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a setting is a finite number."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
+
+
+def is_preference(value: Any) -> bool:
+    """Tell whether a setting is a pair of weights."""
+    return (
+        isinstance(value, Sequence) and len(value) == 2 and all(is_number(one) and one >= 0 for one in value)
+    )
 
 
 def is_on_policy(learner: Learner) -> bool:
