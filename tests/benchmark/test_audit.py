@@ -182,3 +182,11 @@ def test_a_page_stands_alone_and_escapes_what_others_wrote() -> None:
     text = page(hostile)
     assert "<script" not in text and "&lt;script&gt;" in text
     assert "http" not in text and text.count("<table>") == 1
+
+
+def test_numbers_and_tasks_that_are_none_are_refused_with_the_remedy() -> None:
+    for steps in (2.5, "x", 0):
+        with pytest.raises(ConfigurationError, match="whole number"):
+            audit(resting, TASK, steps=steps)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"ib\.Task"):
+        audit(resting, 3, steps=2)  # type: ignore[arg-type]

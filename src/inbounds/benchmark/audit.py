@@ -113,11 +113,14 @@ def audit(
         preference: of a preference-conditioned policy.
         interpreter: Python with stable-baselines3, for zip files; `.peers/bin/python` by default.
     """
-    if steps < 1 or (episodes is not None and episodes < 1):
-        raise ConfigurationError(
-            f"steps={steps}, episodes={episodes}: nothing would be judged. Use 1 or more."
-        )
+    for name, count in (("steps", steps), ("episodes", 1 if episodes is None else episodes)):
+        if type(count) is not int or count < 1:
+            raise ConfigurationError(
+                f"{name}={count!r}: nothing would be judged. Use 1 or more, a whole number."
+            )
     chosen = find_task(task) if isinstance(task, str) else task
+    if not isinstance(chosen, Task):
+        raise ConfigurationError(f"{task!r} is no task. Give its name, or ib.Task(environment, constraint).")
     with open_policy(policy, chosen, seed, deterministic, preference, interpreter) as opened:
         return _replay(opened, chosen, steps, episodes, seed, deterministic)
 

@@ -48,8 +48,8 @@ class TrainedRun:
         if task is None:
             if config["task"] not in known_tasks():
                 raise ConfigurationError(
-                    f"{path} was trained on '{config['task']}', which is none of our tasks. Call this from "
-                    f"Python and give the task."
+                    f"{path} was trained on '{config['task']}', which is none of our tasks. From Python, "
+                    f"ib.audit({str(path)!r}, task) replays it on yours."
                 )
             task = find_task(config["task"])
         require_same_constraint(task, config, folder.path)
