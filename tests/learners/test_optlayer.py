@@ -34,7 +34,7 @@ def layer(constraint, low=LOW, high=HIGH):
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("weighted", "band") else pytest.param(name, marks=pytest.mark.slow) for name in SETS],
+    [name if name == "band" else pytest.param(name, marks=pytest.mark.slow) for name in SETS],
 )
 def test_the_jacobian_is_that_of_finite_differences_and_symmetric(name):
     """In float64, step 1e-5; points whose active set changes within the step have no derivative and are left out."""
@@ -63,6 +63,7 @@ def test_on_a_face_the_normal_part_of_a_gradient_vanishes():
     np.testing.assert_allclose(jacobian, np.diag([0.0, shrink, shrink]), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_at_a_vertex_the_whole_gradient_vanishes_and_the_penalty_keeps_one():
     constraint = WeightedL1(weights=[1.0, 1.0, 1.0], bound=0.5) & BOX
     action = jnp.asarray([0.95, 0.02, -0.03])  # its projection is the vertex (0.5, 0, 0)

@@ -92,6 +92,7 @@ def test_the_critics_regress_on_the_soft_target_of_the_less_optimistic_twin():
     assert float(metrics["critic_loss"]) == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_penalty_changes_the_actors_gradient_only():
     spec = spec_of(boundary_optimum())
     settings = {"hidden": (8,), "batch_size": 16}

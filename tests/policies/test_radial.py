@@ -33,7 +33,7 @@ def rays(name, action, box=UNIT):
 
 
 some_sets = pytest.mark.parametrize(
-    "name", [name if name == "weighted" else pytest.param(name, marks=pytest.mark.slow) for name in SETS]
+    "name", [name if name == "ball" else pytest.param(name, marks=pytest.mark.slow) for name in SETS]
 )
 
 

@@ -43,6 +43,7 @@ def run(task, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_records_the_scales_that_its_networks_see(task, run):
     config, expected = json.loads((run / "config.json").read_text()), task.normalised()
     np.testing.assert_array_equal(np.float32(config["observation_shift"]), expected.observation_shift)
@@ -56,6 +57,7 @@ def test_a_run_records_the_scales_that_its_networks_see(task, run):
         np.testing.assert_array_equal(kept["actor/input_shift"][seed, :2], expected.observation_shift)
 
 
+@pytest.mark.slow
 def test_a_scaled_run_that_is_read_back_evaluates_as_it_did_in_training(task, run):
     opened = TrainedRun.open(run, task)
     found = Evaluator(task, opened.learner, opened.spec, 2).evaluate(
@@ -66,6 +68,7 @@ def test_a_scaled_run_that_is_read_back_evaluates_as_it_did_in_training(task, ru
     assert [float(rate) for rate in found.valid_rate] == [row["valid_action_rate"] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["aram", "sosac"])
 def test_a_run_that_is_older_than_starts_is_read_as_one_that_began_in_the_box(name, task, run, tmp_path):
     settings = {"hidden": (4,), "batch_size": 16, "proposals": 4}

@@ -87,6 +87,7 @@ def whole(tmp_path_factory):
     return folder, summary, script.policies
 
 
+@pytest.mark.slow
 def test_the_run_folder_holds_the_best_policy_of_every_seed(whole):
     folder, _, judged = whole
     kept = load_file(folder / "policy.safetensors")
@@ -98,6 +99,7 @@ def test_the_run_folder_holds_the_best_policy_of_every_seed(whole):
     assert len({judged[step][weights].tobytes() for step in SCRIPT}) == 3  # or all would be the best one
 
 
+@pytest.mark.slow
 def test_the_summary_says_when_the_kept_policies_were_judged(whole):
     _, summary, _ = whole
     assert [(row["step"], row["return"]) for row in summary.kept] == [(80, 3.0), (40, 5.0)]
