@@ -165,6 +165,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(demo: Path, capsys: pytest
     assert "holds a run already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_with_its_own_settings_and_more_steps(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert main(["train", "reacher", *TINY, "--out", str(folder)]) == 0

@@ -80,6 +80,7 @@ def test_the_density_of_the_numbers_integrates_to_the_probability_of_their_argma
     assert np.mean(np.asarray(level) == 0) == pytest.approx(probability, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [0, 1])
 def test_the_bounds_enclose_the_probability(action):
     policy = random_policy(seed=5, entries=1, levels=2)

@@ -104,7 +104,10 @@ REFERENCE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "action", "reward", "tolerance", "throughput", "round_trip"), REFERENCE)
+@pytest.mark.parametrize(
+    ("name", "action", "reward", "tolerance", "throughput", "round_trip"),
+    [case if case[0] == "nsfnet" else pytest.param(*case, marks=pytest.mark.slow) for case in REFERENCE],
+)
 def test_a_constant_action_earns_what_the_published_simulator_gives(
     name: str,
     action: tuple[float, ...],

@@ -51,6 +51,7 @@ def test_parameters_and_first_proposals_are_those_of_a_seed_alone(together, inde
     np.testing.assert_array_equal(draws.proposals[index], draw.proposals[0])
 
 
+@pytest.mark.slow
 def test_fifty_updates_on_the_same_batches_agree_with_a_seed_alone(together):
     made, keys, _ = together
     rng = np.random.default_rng(0)
