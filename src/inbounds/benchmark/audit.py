@@ -114,7 +114,7 @@ def audit(
         interpreter: Python with stable-baselines3, for zip files; `.peers/bin/python` by default.
     """
     for name, count in (("steps", steps), ("episodes", 1 if episodes is None else episodes)):
-        if type(count) is not int or count < 1:
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise ConfigurationError(
                 f"{name}={count!r}: nothing would be judged. Use 1 or more, a whole number."
             )

@@ -22,14 +22,17 @@ RESOURCES = ("nsfnet", "bss3z", "bss5z")
 
 
 class Idea(NamedTuple):
-    """Settings of ARAM and of the training that differ from the reference, and where they are tried."""
+    """Settings of ARAM that differ from the reference, and where they are tried."""
 
     tasks: tuple[str, ...]
     settings: Mapping[str, Any]
 
 
 PLAIN = {
-    **{"least_return_weight": 0.0, "entropy_reference": "box", "entropy_ramp": 0, "scale_rewards": False}
+    "least_return_weight": 0.0,
+    "entropy_reference": "box",
+    "entropy_ramp": 0,
+    "scale_rewards": False,
 }
 """All preferences, the entropy target of the box, and the rewards of the task: what the ideas below change."""
 RAW = PLAIN | {"start": "box", "scale_observations": False, "initial_temperature": 0.1}
