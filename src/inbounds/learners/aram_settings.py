@@ -18,11 +18,7 @@ def is_width(value: object) -> bool:
 def refuse_contradictions(settings: Aram) -> None:
     """Refuse what cannot be learnt with, before anything is computed."""
     widths = settings.hidden
-    if (
-        not isinstance(widths, tuple | list)
-        or not widths
-        or any(type(width) is not int or width < 1 for width in widths)
-    ):
+    if not isinstance(widths, tuple | list) or not widths or not all(map(is_width, widths)):
         raise ConfigurationError(f"hidden={widths!r} must be widths of layers, such as (256, 256).")
     if settings.preference is not None and not (
         isinstance(settings.preference, tuple | list)
