@@ -15,6 +15,7 @@ from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.registry import make_learner, name_of
 from inbounds.learners.value_scale import scaled
 from inbounds.policies.acceptance import accept_first
+from inbounds.policies.networks import InputScale
 from inbounds.replay.ring import Transition
 from tests.learners import probes
 
@@ -147,18 +148,28 @@ def test_snapshots_that_were_not_taken_do_not_count():
     np.testing.assert_allclose(fast.actor[0].weight, expected.actor[0].weight, rtol=1e-5, atol=1e-7)
 
 
+def test_snapshots_that_were_not_taken_leave_gradients_finite_where_observations_are_scaled():
+    scale = InputScale(np.zeros(3, np.float32), np.full(3, 10.0, np.float32))
+    spec = SPEC._replace(inputs=scale)
+    learner = Aram(snapshots=2, **SMALL)
+    after, _ = learner.update(
+        learner.init(jax.random.key(0), spec), spec, random_batch(), learner.noise(jax.random.key(1), spec)
+    )
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after.trained))
+
+
 def test_a_snapshot_is_taken_at_its_turn_and_the_oldest_is_dropped():
     learner = Aram(snapshots=2, snapshot_interval=2, snapshot_start=3, **SMALL)
     state = learner.init(jax.random.key(0), SPEC)
     update = jax.jit(
         lambda state, key: learner.update(state, SPEC, random_batch(), learner.noise(key, SPEC))[0]
     )
-    critics, newest = {}, {}
+    critics, newest, first = {}, {}, np.asarray(state.trained.critic[0].weight)
     for turn in range(1, 10):
         state = update(state, jax.random.key(turn))
         critics[turn] = np.asarray(state.trained.critic[0].weight)
         newest[turn] = np.asarray(state.snapshots[0].weight)
-    assert not newest[4].any()
+    np.testing.assert_array_equal(newest[4], np.stack([first, first]))
     np.testing.assert_array_equal(newest[5][0], critics[5])
     np.testing.assert_array_equal(newest[6][0], critics[5])
     np.testing.assert_array_equal(newest[9], np.stack([critics[9], critics[7]]))

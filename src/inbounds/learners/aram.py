@@ -154,7 +154,7 @@ class Aram:
         return 0 if self.preference is not None else 2
 
     def init(self, key: jax.Array, spec: Spec) -> AramState:
-        """Return fresh networks, their target, empty snapshots and a fresh optimiser."""
+        """Return fresh networks, their target, snapshots that do not count yet and a fresh optimiser."""
         actor_key, *critic_keys = jax.random.split(key, 3)
         inputs = spec.observation_size + self.conditions
         outputs = 1 if self.preference is not None else 2
@@ -167,7 +167,8 @@ class Aram:
         return AramState(
             trained=trained,
             target_critic=critic,
-            snapshots=jax.tree.map(lambda leaf: jnp.zeros((self.snapshots, *leaf.shape)), critic),
+            # Copies, not zeros: what is masked is still differentiated, and a scale of zero would divide by it.
+            snapshots=jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.snapshots, axis=0), critic),
             optimiser=self.optimiser().init(trained),
             updates=jnp.zeros((), jnp.int32),
             augmented_share=jnp.asarray(self.augmented_share, jnp.float32),
