@@ -213,7 +213,7 @@ def allocation_task() -> Task:
         environment_id="",
         host=host,
         compiled=allocation_environment,
-        ends_only_in_failure=True,
+        early_end="never",
         make_environment=partial(
             guarded, environment, constraint, action_low=low, action_high=high, task_name="allocation"
         ),
