@@ -10,7 +10,7 @@ import scipy.stats
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram, rescaled
-from inbounds.learners.aram_update import critic_values, squashed, total_loss
+from inbounds.learners.aram_update import critic_values, squashed, target_entropy, total_loss
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.registry import make_learner, name_of
 from inbounds.learners.value_scale import scaled
@@ -214,6 +214,32 @@ def test_the_controller_raises_the_share_when_too_much_is_rejected_and_lowers_it
     assert direction * (float(after.augmented_share) - float(state.augmented_share)) > 0
 
 
+@pytest.mark.parametrize(("feasible", "fall"), [(0.2, 0.5), (0.98, 0.25), (0.99, 0.0), (1.0, -0.25)])
+def test_the_entropy_target_falls_only_as_long_as_too_much_is_rejected(feasible, fall):
+    learner = Aram(acceptance_target=0.99, acceptance_lever="entropy", entropy_ramp=4, **SMALL)
+    full = jnp.array(
+        [1.0, 1.0]
+    )  # the whole box is feasible, so that the range is one nat for each of two entries
+    state = learner.init(jax.random.key(0), SPEC)._replace(entropy_drop=jnp.asarray(1.0), feasible_share=full)
+    draw = one_draw([(0.1, 0.1)])._replace(acceptance=jnp.array([feasible]))
+    after = learner.adapt(state, draw, jnp.asarray(0), warm=False)
+    assert float(after.entropy_drop) == pytest.approx(1.0 + fall, abs=1e-5)
+    assert float(after.augmented_share) == float(state.augmented_share)
+    assert float(target_entropy(learner, after, SPEC)) == pytest.approx(-2.0 - 1.0 - fall, abs=1e-5)
+
+
+def test_the_entropy_target_stays_within_its_range():
+    learner = Aram(acceptance_target=0.99, acceptance_lever="entropy", entropy_ramp=4, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)._replace(feasible_share=jnp.array([0.5, 1.0]))
+    draw = one_draw([(0.1, 0.1)])
+    for feasible, expected in ((0.0, 2.0 + np.log(2.0)), (1.0, 0.0)):
+        for _ in range(20):
+            state = learner.adapt(
+                state, draw._replace(acceptance=jnp.array([feasible])), jnp.asarray(0), warm=False
+            )
+        assert float(state.entropy_drop) == pytest.approx(expected, abs=1e-5)
+
+
 def test_moving_the_scale_changes_no_value():
     learner = Aram(normalise_values=True, snapshots=1, **SMALL)
     state = learner.init(jax.random.key(0), SPEC)
@@ -242,6 +268,7 @@ def test_moving_the_scale_changes_no_value():
         ({"least_return_weight": 1.0}, r"\[0, 1\)"),
         ({"critic_lead": -1}, "0 or more"),
         ({"entropy_ramp": -1}, "0 or more"),
+        ({"acceptance_lever": "penalty"}, "'share', 'entropy'"),
         ({"start": "interior"}, "'task'"),
         ({"last_resort": "rays"}, "'ray'"),
     ],

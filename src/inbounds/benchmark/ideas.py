@@ -82,9 +82,18 @@ ON_SCALED_OBSERVATIONS: dict[str, Idea] = {
     ),
     "scaled-entropy-of-feasible-set": Idea(RESOURCES, {"entropy_reference": "feasible"}),
 }
+ON_DEFAULT: dict[str, Idea] = {
+    "entropy-held-by-acceptance-0.99": Idea(
+        ("reacher", "halfcheetah", "hopper", "ant"),
+        {"acceptance_target": 0.99, "acceptance_lever": "entropy"},
+    ),
+    "discount-0.9": Idea(RESOURCES, {"gamma": 0.9}),
+}
+"""Ideas that change one thing of the present default."""
 IDEAS = {
     **{name: Idea(idea.tasks, RAW | dict(idea.settings)) for name, idea in ON_RAW_OBSERVATIONS.items()},
     **{name: Idea(idea.tasks, PLAIN | dict(idea.settings)) for name, idea in ON_SCALED_OBSERVATIONS.items()},
+    **ON_DEFAULT,
 }
 
 

@@ -13,7 +13,14 @@ import optax
 
 from inbounds.learners.aram_acting import drawn, drawn_at_first, first_actor, law
 from inbounds.learners.aram_settings import refuse_contradictions
-from inbounds.learners.aram_update import AramState, Trained, UpdateNoise, total_loss, with_snapshot
+from inbounds.learners.aram_update import (
+    AramState,
+    Trained,
+    UpdateNoise,
+    moved_drop,
+    total_loss,
+    with_snapshot,
+)
 from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
 from inbounds.learners.value_scale import moved_to_moments, rescaled_critic, unit_scale, with_moments
 from inbounds.policies.acceptance import Draw
@@ -65,7 +72,9 @@ class Aram:
     share_interval: int = 10_000
     """Environment steps between two decays of eta."""
     acceptance_target: float | None = None
-    """Hold the acceptance rate here by moving eta instead of following a schedule."""
+    """Hold the acceptance rate here by a controller instead of following a schedule; None leaves it alone."""
+    acceptance_lever: Literal["share", "entropy"] = "share"
+    """What the controller moves: eta, or the entropy target, which then falls only as long as it has to."""
     preference: tuple[float, float] | None = None
     """None learns for all preferences; a fixed pair gives SOSAC: scalar critics for this pair alone."""
     least_return_weight: float = 0.8
@@ -91,7 +100,8 @@ class Aram:
     entropy_reference: Literal["box", "feasible"] = "feasible"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
     entropy_ramp: int = 50_000
-    """Updates over which the target falls from the box's to the feasible set's, if that is wanted; 0 begins there."""
+    """Updates over which the target falls from the box's to the feasible set's, if that is wanted; 0 begins there.
+    Steps over which a controller can move it through its whole range."""
     entropy_of: Literal["policy", "truncated"] = "policy"
     """Whose log-density the losses use: the policy's, or that of what acts, the policy restricted to C(s)."""
     truncation_draws: int = 16
@@ -173,6 +183,7 @@ class Aram:
             updates=jnp.zeros((), jnp.int32),
             augmented_share=jnp.asarray(self.augmented_share, jnp.float32),
             feasible_share=jnp.zeros(2, jnp.float32),
+            entropy_drop=jnp.zeros((), jnp.float32),
             scale=unit_scale(outputs),
         )
 
@@ -282,8 +293,9 @@ class Aram:
     def adapt(self, state: AramState, draw: Draw, step: jax.Array, warm: bool) -> AramState:
         """Measure the feasible share of the box during warm-up; afterwards hold acceptance at its target.
 
-        The controller is an integrator on eta: too many rejections raise the share of self-loops that the critics
-        see, too few lower it. A step of 1e-4 per environment step moves eta by its whole range in about 10^4 steps.
+        The controller is an integrator, on eta (too many rejections raise the share of self-loops that the critics
+        see, too few lower it; an error of 0.1 moves eta by its whole range in about 5,000 environment steps), or on
+        the entropy target, at most as fast as `entropy_ramp` says.
         """
         del step
         if warm:
@@ -294,6 +306,8 @@ class Aram:
         if self.acceptance_target is None:
             return state
         error = self.acceptance_target - jnp.mean(draw.acceptance)
+        if self.acceptance_lever == "entropy":
+            return state._replace(entropy_drop=moved_drop(self, state, draw, error))
         moved = state.augmented_share + 1e-3 * draw.acceptance.size * error
         return state._replace(augmented_share=jnp.clip(moved, 0.02, 0.5))
 
@@ -301,7 +315,7 @@ class Aram:
         """Return eta: scheduled by the environment steps of this seed, or where the controller has put it."""
         if len(self.rings) == 1:
             return jnp.zeros(0)
-        if self.acceptance_target is not None:
+        if self.acceptance_target is not None and self.acceptance_lever == "share":
             return state.augmented_share[None]
         periods = (step // self.share_interval).astype(jnp.float32)
         return (self.augmented_share * self.share_decay**periods)[None]

@@ -34,12 +34,13 @@ def refuse_contradictions(settings: Aram) -> None:
             "share_decay changes the augmented share, but augmented=False stores no self-loop. "
             "Drop share_decay or set augmented=True."
         )
-    if not settings.augmented and settings.acceptance_target is not None:
+    moves_share = settings.acceptance_target is not None and settings.acceptance_lever == "share"
+    if not settings.augmented and moves_share:
         raise ConfigurationError(
             "acceptance_target moves the augmented share, but augmented=False stores no self-loop. "
             "Drop acceptance_target or set augmented=True."
         )
-    if not settings.dual_replay and settings.acceptance_target is not None:
+    if not settings.dual_replay and moves_share:
         raise ConfigurationError(
             "acceptance_target moves the share of the augmented ring, but dual_replay=False has none. "
             "Drop acceptance_target or set dual_replay=True."
@@ -58,7 +59,11 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
         )
-    for name, known in (("start", ("box", "task")), ("last_resort", ("projection", "ray", "uniform"))):
+    for name, known in (
+        ("start", ("box", "task")),
+        ("last_resort", ("projection", "ray", "uniform")),
+        ("acceptance_lever", ("share", "entropy")),
+    ):
         if getattr(settings, name) not in known:
             raise ConfigurationError(
                 f"{name}='{getattr(settings, name)}' is unknown. Choose one of {', '.join(map(repr, known))}."

@@ -12,6 +12,7 @@ from inbounds.learners import losses
 from inbounds.learners.aram_acting import law
 from inbounds.learners.learner import Metrics, Spec
 from inbounds.learners.value_scale import ValueScale, scaled
+from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import Network, apply_network
 from inbounds.policies.proposal import Squashed, squash
 from inbounds.replay.ring import Transition
@@ -42,6 +43,8 @@ class AramState(NamedTuple):
     """The share eta of a batch taken from the augmented ring, where a controller moves it."""
     feasible_share: jax.Array
     """Sum and count of the feasible share of uniform proposals, for an entropy target relative to C(s)."""
+    entropy_drop: jax.Array
+    """How far below the box's the entropy target is, in nats, where a controller moves it."""
     scale: ValueScale
     """What the critics' outputs are relative to."""
 
@@ -275,17 +278,36 @@ def with_snapshot(settings: Aram, state: AramState) -> AramState:
 def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:
     """Return the entropy wanted in the squashed box: minus the dimension, lowered by the log of C(s)'s share.
 
-    With `entropy_ramp` the target falls there in a straight line, so that a narrow set is explored widely at first.
+    With `entropy_ramp` the target falls there in a straight line, so that a narrow set is explored widely at first; a
+    controller on the acceptance rate lets it fall only as long as too many proposals are infeasible.
     """
     wanted = jnp.asarray(
         -float(spec.box.size) if settings.entropy_target is None else settings.entropy_target
     )
+    if settings.acceptance_target is not None and settings.acceptance_lever == "entropy":
+        return wanted - state.entropy_drop
     if settings.entropy_reference == "box":
         return wanted
-    total, count = state.feasible_share
-    share = (total + 1e-6) / jnp.maximum(count, 1.0)
     done = jnp.minimum(state.updates / max(settings.entropy_ramp, 1), 1.0) if settings.entropy_ramp else 1.0
-    return wanted + done * jnp.log(jnp.clip(share, 1e-6, 1.0))
+    return wanted + done * log_feasible_share(state)
+
+
+def log_feasible_share(state: AramState) -> jax.Array:
+    """Return the log of the share of the box that is feasible, as measured during warm-up."""
+    total, count = state.feasible_share
+    return jnp.log(jnp.clip((total + 1e-6) / jnp.maximum(count, 1.0), 1e-6, 1.0))
+
+
+def moved_drop(settings: Aram, state: AramState, draw: Draw, error: jax.Array) -> jax.Array:
+    """Return the controller's next entropy drop, given by how much too few proposals were accepted.
+
+    It lies between 0 and one nat per dimension below the feasible set's target, and takes `entropy_ramp` environment
+    steps for the whole way; within 0.02 of the acceptance that is wanted it slows down.
+    """
+    steps, dimension = draw.action.shape
+    deepest = dimension - log_feasible_share(state)
+    speed = deepest * steps / max(settings.entropy_ramp, 1)
+    return jnp.clip(state.entropy_drop + speed * jnp.clip(error / 0.02, -1.0, 1.0), 0.0, deepest)
 
 
 def critic_values(critic: Network, inputs: jax.Array, action: jax.Array) -> jax.Array:
