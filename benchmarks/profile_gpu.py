@@ -13,6 +13,7 @@ import argparse
 import collections
 import itertools
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -36,18 +37,22 @@ VARIANTS = ("default", "flat-optimiser", "highest", "tensorfloat32", "bfloat16")
 POLICY_LOSSES = {"plain": {}, "supremum": {"policy_preferences": 4, "snapshots": 4}}
 
 
-def kernel_floor(length: int = 2_000) -> float:
-    """Return the microseconds of one kernel in a chain of kernels that do next to nothing."""
+def kernel_floor(length: int = 200, repeats: int = 20) -> float:
+    """Return the microseconds of one kernel in a chain of kernels that do next to nothing and may not be fused."""
 
     @jax.jit
     def chain(value: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, length, lambda _, x: jnp.sin(x) + 1.0, value)
+        for _ in range(length):
+            value = jax.lax.optimization_barrier(jnp.sin(value) + 1.0)
+        return value
 
-    value = jnp.ones(8)
-    jax.block_until_ready(chain(value))
-    began = time.perf_counter()
-    jax.block_until_ready(chain(value))
-    return 1e6 * (time.perf_counter() - began) / length
+    value = jax.block_until_ready(chain(jnp.ones(8)))
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        value = jax.block_until_ready(chain(value))
+        seconds.append(time.perf_counter() - began)
+    return 1e6 * min(seconds) / length
 
 
 class FlatAram(Aram):
@@ -137,12 +142,15 @@ def measure(task_name: str, loss: str, variant: str, arguments: argparse.Namespa
         traced = time.perf_counter() - began
         jax.profiler.stop_trace()
         seen = kernels_of(trace)
+        if collector.turn != 100 + (ROUNDS + 2) * arguments.turns:
+            raise RuntimeError(f"{task_name} stopped after {collector.turn} turns: the policy has diverged.")
     turn = statistics.median(seconds) / arguments.turns
     updates = environments * arguments.turns
     return {
         "task": task_name,
         "policy_loss": loss,
         "variant": variant,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "seeds": seeds,
         "environments": environments,
         "turns": arguments.turns,
