@@ -203,6 +203,19 @@ def test_the_share_follows_the_paper_schedule():
     assert int(np.floor(256 * shares[-1])) == 0  # from here on the paper's table no longer sees a self-loop
 
 
+def test_the_discount_is_the_tasks_unless_the_learner_says_otherwise():
+    def moved(learner, discount):
+        spec = SPEC._replace(discount=discount)
+        noise = learner.noise(jax.random.key(1), spec)
+        after, _ = learner.update(learner.init(jax.random.key(0), spec), spec, random_batch(), noise)
+        return np.asarray(after.trained.critic[-1].weight)
+
+    told = Aram(gamma=0.5, **SMALL)
+    np.testing.assert_array_equal(moved(Aram(**SMALL), 0.5), moved(told, 0.99))
+    assert not np.array_equal(moved(Aram(**SMALL), 0.5), moved(Aram(**SMALL), 0.99))
+    assert Aram(preset="paper").gamma == 0.99
+
+
 @pytest.mark.parametrize(("feasible", "direction"), [(0.2, 1), (1.0, -1)])
 def test_the_controller_raises_the_share_when_too_much_is_rejected_and_lowers_it_otherwise(
     feasible, direction
@@ -268,6 +281,7 @@ def test_moving_the_scale_changes_no_value():
         ({"least_return_weight": 1.0}, r"\[0, 1\)"),
         ({"critic_lead": -1}, "0 or more"),
         ({"entropy_ramp": -1}, "0 or more"),
+        ({"gamma": 1.0}, "the task's"),
         ({"acceptance_lever": "penalty"}, "'share', 'entropy'"),
         ({"start": "interior"}, "'task'"),
         ({"last_resort": "rays"}, "'ray'"),

@@ -67,6 +67,7 @@ def test_a_run_folder_explains_itself(compiled_run):
     folder, summary = compiled_run
     config = json.loads((folder / "config.json").read_text())
     assert config["training"]["warm_up"] == 20 and config["learner"]["penalty"] == 0.2
+    assert (config["discount"], config["learner"]["gamma"]) == (0.99, None)
     provenance = json.loads((folder / "provenance.json").read_text())
     assert provenance["packages"]["jax"]
     first = next(RunFolder(folder).rows(EVALUATIONS))

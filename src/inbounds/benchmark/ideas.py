@@ -29,12 +29,13 @@ class Idea(NamedTuple):
 
 
 PLAIN = {
+    "gamma": 0.99,
     "least_return_weight": 0.0,
     "entropy_reference": "box",
     "entropy_ramp": 0,
     "scale_rewards": False,
 }
-"""All preferences, the entropy target of the box, and the rewards of the task: what the ideas below change."""
+"""All preferences, the entropy target of the box, the discount and the rewards as in the paper: what ideas change."""
 RAW = PLAIN | {"start": "box", "scale_observations": False, "initial_temperature": 0.1}
 """The reference of the first ideas: raw observations, as in the paper, and a first policy anywhere in the box."""
 NARROW = {"least_return_weight": 0.8, "penalty": 1.0}
@@ -87,7 +88,8 @@ ON_DEFAULT: dict[str, Idea] = {
         ("reacher", "halfcheetah", "hopper", "ant"),
         {"acceptance_target": 0.99, "acceptance_lever": "entropy"},
     ),
-    "discount-0.9": Idea(RESOURCES, {"gamma": 0.9}),
+    "discount-0.9": Idea(("reacher", *RESOURCES), {"gamma": 0.9}),
+    "discount-0.99": Idea(RESOURCES, {"gamma": 0.99}),
 }
 """Ideas that change one thing of the present default."""
 IDEAS = {

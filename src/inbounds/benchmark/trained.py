@@ -65,6 +65,7 @@ class TrainedRun:
             recorded_scale(config, "observation_shift", task.observation_shift),
             recorded_scale(config, "observation_scale", task.observation_scale),
             task.starting_action,
+            task.discount,
         )
         first, count = config["training"]["seed"], config["training"]["seeds"]
         states, step = read_states(folder, learner, spec, first, count)

@@ -46,6 +46,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "start": "box",
         "scale_observations": False,
         "scale_rewards": False,
+        "gamma": 0.99,
     },
 }
 
@@ -133,8 +134,8 @@ class Aram:
     """Width of the hidden layers."""
     learning_rate: float = 3e-4
     """Adam's step size, the same for actor, critics and temperature."""
-    gamma: float = 0.99
-    """Discount factor."""
+    gamma: float | None = None
+    """Discount factor; None is the task's, which is 0.99 unless it says otherwise."""
     tau: float = 0.005
     """Share of the critic that moves into its target after every update."""
     batch_size: int = 256

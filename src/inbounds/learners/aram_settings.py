@@ -68,6 +68,8 @@ def refuse_contradictions(settings: Aram) -> None:
             raise ConfigurationError(
                 f"{name}='{getattr(settings, name)}' is unknown. Choose one of {', '.join(map(repr, known))}."
             )
+    if settings.gamma is not None and not 0 <= settings.gamma < 1:
+        raise ConfigurationError(f"gamma={settings.gamma} must lie in [0, 1), or be None for the task's.")
     if settings.critic_lead < 0 or settings.entropy_ramp < 0:
         raise ConfigurationError("critic_lead and entropy_ramp count updates: use 0 or more.")
     if settings.penalty <= 0 and settings.augmented:

@@ -183,8 +183,9 @@ def critic_loss_of_batch(
     )
     next_inputs = settings.with_preference(batch.next_observation, preference)
     next_values = scaled(state.scale, critic_values(state.target_critic, next_inputs, following.value))
+    gamma = spec.discount if settings.gamma is None else settings.gamma
     target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
-        reward, batch.discount, next_values, weights, following.log_density, temperature, settings.gamma
+        reward, batch.discount, next_values, weights, following.log_density, temperature, gamma
     )
     inputs = settings.with_preference(batch.observation, preference)
     values = scaled(state.scale, critic_values(critic, inputs, spec.box.normalise(batch.action)))

@@ -31,6 +31,8 @@ class Spec(NamedTuple):
     """What networks see observations relative to; None leaves them as they are."""
     start: Reference | NDArray[np.float32] | None = None
     """A sensible action, as a part of the observation or the same in all states: where a policy may begin."""
+    discount: float = 0.99
+    """What a reward one step later is worth, for learners that leave it to the task."""
 
     @classmethod
     def of(
@@ -42,11 +44,12 @@ class Spec(NamedTuple):
         shift: NDArray[np.float32] | None = None,
         scale: NDArray[np.float32] | None = None,
         start: Reference | NDArray[np.float32] | None = None,
+        discount: float = 0.99,
     ) -> Spec:
         """Build a spec from the bounds of the action box, the scale of observations and a start, if any."""
         box = ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32))
         inputs = None if shift is None or scale is None else InputScale(shift, scale)
-        return cls(observation_size, box, constraint, inputs, start)
+        return cls(observation_size, box, constraint, inputs, start, discount)
 
     def relative(self, observation: jax.Array) -> jax.Array:
         """Return observations as networks see them, for maps whose first layer does not do it itself."""

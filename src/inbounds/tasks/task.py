@@ -64,6 +64,9 @@ class Task:
     early_end: EarlyEnd = "any"
     """What ends episodes before the horizon: nothing, failure alone, or anything. Adding a number to every reward does
     not change what is best if nothing does, and adding a positive one neither if only failure does."""
+    discount: float = 0.99
+    """What a reward one step later is worth, for learners that leave it to the task. Where effects of an action fade
+    within a few steps, less shows better how actions differ."""
     is_reward_scaled: bool = False
     """The scale of rewards was chosen for training, and learners measure no other."""
     starting_action: Reference | NDArray[np.float32] | None = None
@@ -81,6 +84,7 @@ class Task:
         reward_shift: float = 0.0,
         first_previous_action: Any = None,
         early_end: EarlyEnd = "any",
+        discount: float = 0.99,
         starting_action: Any = None,
     ) -> None:
         """Pair an environment with its constraint.
@@ -104,12 +108,15 @@ class Task:
             early_end: what ends an episode before its horizon: `never` anything, only a `failure` (a robot has
                 fallen), or `any`thing, such as success. Learners that want rewards above zero lift them if it is
                 never or failure, and lower what is far above zero if it is never.
+            discount: what a reward one step later is worth, for learners that leave it to the task, as ARAM does.
+                Where effects of an action fade within a few steps, 0.9 shows better than 0.99 how actions differ.
             starting_action: an action that is known to be sensible, or `ib.obs[...]` where the observation holds one
                 (the present allocation, say); policies begin narrowly around it.
         """
         from inbounds.tasks.gymnasium_task import parts_from_gymnasium
 
         require_reward_scale(reward_divisor, reward_shift, early_end)
+        require_discount(discount)
         parts = parts_from_gymnasium(
             environment,
             constraint,
@@ -128,6 +135,7 @@ class Task:
             "reward_shift": float(reward_shift),
             "is_reward_scaled": (reward_divisor, reward_shift) != (1.0, 0.0),
             "early_end": early_end,
+            "discount": float(discount),
         }
         for field, value in {**defaults, **parts, **rewards}.items():
             object.__setattr__(self, field, value)
@@ -186,6 +194,13 @@ def require_reward_scale(divisor: Any, shift: Any, early_end: Any) -> None:
         raise ConfigurationError(
             f"early_end={early_end!r} is unknown. Pass 'never', 'failure' or 'any': what ends episodes early?"
         )
+
+
+def require_discount(discount: Any) -> None:
+    """Refuse what is no discount factor."""
+    is_number = isinstance(discount, int | float | np.number) and not isinstance(discount, bool)
+    if not (is_number and 0 <= discount < 1):
+        raise ConfigurationError(f"discount={discount!r} is no number in [0, 1). Pass one, such as 0.99.")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -66,6 +66,7 @@ class Training:
             task.observation_shift,
             task.observation_scale,
             task.starting_action,
+            task.discount,
         )
         self.seeds = list(range(config.seed, config.seed + config.seeds))
         self.environments = config.environments or default_environments()
@@ -306,6 +307,7 @@ def resolved(
         "starting_action": task.starting_action.to_json()
         if isinstance(task.starting_action, Reference)
         else task.starting_action,
+        "discount": task.discount,
         "reward_divisor": task.reward_divisor,
         "reward_shift": task.reward_shift,
         "action_low": task.action_low,
