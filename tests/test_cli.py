@@ -276,7 +276,7 @@ def test_negative_training_rewards_are_warned_about_once_and_only_on_the_augment
         warn = RewardWarning(console, learner)
         warn(metrics(lowest_reward=-0.25))
         warn(metrics(lowest_reward=-0.5))
-        assert console.file.getvalue().count("early_end") == expected  # type: ignore[attr-defined]
+        assert console.file.getvalue().count("ends_only_in_failure") == expected  # type: ignore[attr-defined]
 
 
 def test_the_first_interrupt_asks_to_stop_and_the_second_one_stops() -> None:

@@ -61,22 +61,11 @@ def test_an_average_step_pays_one_deviation_or_what_it_paid_before(
     mean: float, deviation: float, average: float
 ) -> None:
     make = functools.partial(Rare, [], (mean, deviation))
-    task = ib.Task(make, horizon=100, early_end="failure").normalised(observations=False)
+    task = ib.Task(make, horizon=100, ends_only_in_failure=True).normalised(observations=False)
     assert task.training_reward(mean) == pytest.approx(average, rel=0.1, abs=0.1)
     assert task.training_reward(mean) >= 0.9
     one_more = task.training_reward(mean + deviation) - task.training_reward(mean)
     assert one_more == pytest.approx(0.8 if mean == 50.0 else float(deviation > 0), rel=0.05)
-
-
-@pytest.mark.parametrize(("mean", "deviation"), [(-30.0, 4.0), (50.0, 4.0), (50.0, 1.0)])
-def test_rewards_far_above_zero_are_lowered_where_episodes_never_end_early(
-    mean: float, deviation: float
-) -> None:
-    make = functools.partial(Rare, [], (mean, deviation))
-    task = ib.Task(make, horizon=100, early_end="never").normalised(observations=False)
-    assert task.training_reward(mean) == pytest.approx(1.0, abs=0.1)
-    one_more = task.training_reward(mean + deviation) - task.training_reward(mean)
-    assert one_more == pytest.approx(1.0, rel=0.05)
 
 
 def test_nothing_is_lifted_where_an_episode_may_end_with_success() -> None:

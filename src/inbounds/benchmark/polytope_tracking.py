@@ -99,7 +99,7 @@ def polytope_tracking_task(dimension: int, rows: int) -> Task:
         environment_id=f"none/{name}",
         host=host,
         compiled=lambda: environment,
-        early_end="never",
+        ends_only_in_failure=True,
         make_environment=lambda **options: guarded(
             environment, constraint, action_low=low, action_high=high, task_name=name, **options
         ),

@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
         else PlainDisplay(request.training.steps, request.training.seeds, console)
     )
     trackers = [*open_trackers(console, request, folder)]
-    is_lifted = task.early_end != "any" and wanted_scales(task, request.learner, request.training).rewards
+    is_lifted = task.ends_only_in_failure and wanted_scales(task, request.learner, request.training).rewards
     callbacks = [display, *trackers, stopper]
     if not is_lifted:
         callbacks.insert(1, RewardWarning(console, request.learner))
@@ -209,7 +209,7 @@ class RewardWarning:
                 f"[yellow]warning:[/] a training reward of {lowest:.3g} was seen. The augmented MDP has "
                 f"the task's optimal policies only if rewards are not negative, since a rejected proposal "
                 f"earns 0. Where episodes never end early or end only in failure, tell the task so "
-                f"(`early_end`) and rewards are lifted; `inbounds.check_task` says more.",
+                f"(`ends_only_in_failure`) and rewards are lifted; `inbounds.check_task` says more.",
                 soft_wrap=True,
             )
 

@@ -213,7 +213,7 @@ def allocation_task() -> Task:
         environment_id="",
         host=host,
         compiled=allocation_environment,
-        early_end="never",
+        ends_only_in_failure=True,
         make_environment=partial(
             guarded, environment, constraint, action_low=low, action_high=high, task_name="allocation"
         ),

@@ -321,7 +321,7 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
         environment_id=system.environment_id,
         host=host,
         compiled=partial(compiled_bike_sharing, system),
-        early_end="never",
+        ends_only_in_failure=True,
         make_environment=partial(
             guarded, environment, constraint, action_low=low, action_high=high, task_name=name, draw=draw
         ),

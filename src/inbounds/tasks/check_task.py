@@ -298,21 +298,21 @@ def about_rewards(task: Task, played: Played) -> Iterator[Finding]:
         yield Finding("problem", "a reward is not a finite number", "Correct the environment's reward.")
         return
     seen = task.training_reward(played.rewards)
-    is_lifted = task.early_end != "any" and not task.is_reward_scaled  # by ARAM itself, when it is trained
+    is_lifted = task.ends_only_in_failure and not task.is_reward_scaled  # by ARAM itself, when it is trained
     if seen.min() < 0 and not is_lifted:
         lift = np.ceil(-10 * float(played.rewards.min()) / task.reward_divisor) / 10
         if played.endings:
             remedy = (
                 f"The environment ended {played.endings} episode(s) itself. If that is always failing, pass "
-                f"early_end='failure', and ARAM lifts rewards by itself. If it may be success, lift nothing, or "
+                f"ends_only_in_failure=True, and ARAM lifts rewards by itself. If it may be success, lift nothing, or "
                 f"the way would be worth more than the goal: pay 0 for a step and something at the goal, if you can "
                 f"(discounting brings it near), or go on and watch the valid action rate."
             )
         else:
             remedy = (
                 f"Pass reward_shift={lift:g} or more (ARAM's guarantee asks for rewards that are not negative), unless "
-                f"episodes can end by success; or say that they never end early (early_end='never') or only by failing "
-                f"(early_end='failure'), and ARAM lifts rewards by itself."
+                f"episodes can end by success; or, if they never end early or end only by failing, "
+                f"ends_only_in_failure=True, and ARAM lifts them by itself."
             )
         yield Finding(
             "warning",

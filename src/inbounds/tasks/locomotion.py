@@ -368,7 +368,7 @@ def locomotion_task(name: str) -> Task:
         environment_id=spec.environment_id,
         host=host,
         compiled=None,
-        early_end="never" if spec.is_healthy is None else "failure",
+        ends_only_in_failure=True,
         make_environment=make_environment,
         observation_names=spec.observation_names,
         action_names=spec.action_names,

@@ -20,10 +20,9 @@ def measured_scales(
 
     An entry that does not vary keeps the scale 1, and one that is rarely far from its mean (a contact force) a tenth of
     its largest distance, so that networks meet nothing beyond 10. The divisor of rewards is their deviation, or
-    where they hardly vary a hundredth of their mean size, a tenth if that size is to stay. The shift lets an average
-    step of those met pay one deviation. Upwards, where episodes never end early or only in failure: if rewards are
-    negative, an action that is turned down, which earns nothing, is worth more than one that acts. Downwards, where
-    they never end early: critics that predict what all actions earn alike see little of how they differ.
+    a tenth of their mean size where they hardly vary, since values that are all alike need no magnification;
+    where episodes end only in failure, the shift lets an average step of those met pay one deviation: if rewards are
+    negative, an action that is turned down, which earns nothing, is worth more than one that acts.
     """
     if steps < 2:
         raise ConfigurationError(f"steps={steps} is too few to measure a deviation. Take some hundreds.")
@@ -42,12 +41,10 @@ def measured_scales(
         changes["observation_scale"] = np.where(varies, deviation, 1.0).astype(np.float32)
     if rewards:
         values = met.rewards
-        least = 0.01 if task.early_end == "never" else 0.1
-        divisor = max(float(values.std()), least * float(np.abs(values).mean())) or 1.0
+        divisor = max(float(values.std()), 0.1 * float(np.abs(values).mean())) or 1.0
         changes["reward_divisor"] = divisor
-        shift = 1.0 - float(values.mean()) / divisor
-        allowed = {"never": shift, "failure": max(0.0, shift), "any": 0.0}
-        changes["reward_shift"] = allowed[task.early_end]
+        lift = max(0.0, 1.0 - float(values.mean()) / divisor)
+        changes["reward_shift"] = lift if task.ends_only_in_failure else 0.0
         changes["is_reward_scaled"] = True
     return changes
 

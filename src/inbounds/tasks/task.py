@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from inbounds.constraints.references import Reference
     from inbounds.tasks.compiled import CompiledEnvironment
     from inbounds.tasks.vector import HostEnvironments
-
-EarlyEnd = Literal["never", "failure", "any"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -61,9 +58,8 @@ class Task:
     observation_shift: NDArray[np.float32] | None = None
     """Networks see (observation - shift) / scale; constraints always read the observation itself."""
     observation_scale: NDArray[np.float32] | None = None
-    early_end: EarlyEnd = "any"
-    """What ends episodes before the horizon: nothing, failure alone, or anything. Adding a number to every reward does
-    not change what is best if nothing does, and adding a positive one neither if only failure does."""
+    ends_only_in_failure: bool = False
+    """Episodes never end before the horizon, or only in failure: lifting all rewards does not change what is best."""
     discount: float = 0.99
     """What a reward one step later is worth, for learners that leave it to the task. Where effects of an action fade
     within a few steps, less shows better how actions differ."""
@@ -83,7 +79,7 @@ class Task:
         reward_divisor: float = 1.0,
         reward_shift: float = 0.0,
         first_previous_action: Any = None,
-        early_end: EarlyEnd = "any",
+        ends_only_in_failure: bool = False,
         discount: float = 0.99,
         starting_action: Any = None,
     ) -> None:
@@ -105,9 +101,8 @@ class Task:
             reward_shift: see `reward_divisor`; learners that pay for infeasible proposals want no negative reward.
             first_previous_action: what counts as the previous action at the beginning of an episode; zero,
                 moved into the box, by default.
-            early_end: what ends an episode before its horizon: `never` anything, only a `failure` (a robot has
-                fallen), or `any`thing, such as success. Learners that want rewards above zero lift them if it is
-                never or failure, and lower what is far above zero if it is never.
+            ends_only_in_failure: whether episodes never end before the horizon, or only by failing (a robot has
+                fallen), and not by success: then learners may lift all rewards above zero, as they would like.
             discount: what a reward one step later is worth, for learners that leave it to the task, as ARAM does.
                 Where effects of an action fade within a few steps, 0.9 shows better than 0.99 how actions differ.
             starting_action: an action that is known to be sensible, or `ib.obs[...]` where the observation holds one
@@ -115,7 +110,7 @@ class Task:
         """
         from inbounds.tasks.gymnasium_task import parts_from_gymnasium
 
-        require_reward_scale(reward_divisor, reward_shift, early_end)
+        require_reward_scale(reward_divisor, reward_shift, ends_only_in_failure)
         require_discount(discount)
         parts = parts_from_gymnasium(
             environment,
@@ -134,7 +129,7 @@ class Task:
             "reward_divisor": float(reward_divisor),
             "reward_shift": float(reward_shift),
             "is_reward_scaled": (reward_divisor, reward_shift) != (1.0, 0.0),
-            "early_end": early_end,
+            "ends_only_in_failure": ends_only_in_failure,
             "discount": float(discount),
         }
         for field, value in {**defaults, **parts, **rewards}.items():
@@ -166,9 +161,8 @@ class Task:
 
         Networks then see observations relative to the mean and deviation met; the numbers are saved and exported
         with the policy, and constraints go on reading raw observations. Rewards are divided by their deviation,
-        for training alone: reports keep the plain reward. Where episodes never end early they are also shifted so
-        that an average step pays one deviation, and where only failure ends them lifted that far; elsewhere that would
-        make the way to the goal worth more than the goal.
+        for training alone: reports keep the plain reward. Where episodes end only in failure they are also lifted so
+        that an average step pays one deviation; elsewhere that would make the way to the goal worth more than the goal.
         """
         from inbounds.tasks.normalisation import measured_scales
 
@@ -181,7 +175,7 @@ class Task:
         return f"Task({self.name!r}: {self.constraint.formula()}, horizon {self.horizon})"
 
 
-def require_reward_scale(divisor: Any, shift: Any, early_end: Any) -> None:
+def require_reward_scale(divisor: Any, shift: Any, ends_only_in_failure: Any) -> None:
     """Refuse a scale that makes no reward of a reward."""
     for name, value in (("reward_divisor", divisor), ("reward_shift", shift)):
         if not (isinstance(value, int | float | np.number) and np.isfinite(value)):
@@ -190,9 +184,9 @@ def require_reward_scale(divisor: Any, shift: Any, early_end: Any) -> None:
         raise ConfigurationError(
             f"reward_divisor={divisor} would turn rewards around or lose them. Pass a number above 0."
         )
-    if early_end not in typing.get_args(EarlyEnd):
+    if not isinstance(ends_only_in_failure, bool | np.bool_):
         raise ConfigurationError(
-            f"early_end={early_end!r} is unknown. Pass 'never', 'failure' or 'any': what ends episodes early?"
+            f"ends_only_in_failure={ends_only_in_failure!r} is neither True nor False. Pass one of them."
         )
 
 
