@@ -157,3 +157,22 @@ def test_a_policy_may_start_well_inside_of_the_set(name: str) -> None:
     assert (
         float(task.constraint.violation(None, start)) < -0.01
     )  # not on the boundary, where half of all draws fail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["nsfnet", "nsfnet20d"])
+def test_learners_begin_with_rates_that_earn_more_than_the_interior_point(start: str) -> None:
+    task = network_task(start)
+    assert isinstance(task.starting_action, np.ndarray)
+    interior = np.asarray(task.constraint.interior_point(dimension=task.action_size))
+    assert float(task.constraint.violation(None, task.starting_action)) < -0.2  # not at the edge
+    earned = []
+    for action in (task.starting_action, interior):
+        assert task.host is not None
+        environments = task.host(16, 1)
+        environments.reset(list(range(100, 116)))
+        rewards = [
+            environments.step(np.tile(np.asarray(action, np.float32), (16, 1))).reward for _ in range(150)
+        ]
+        earned.append(np.mean(rewards[10:]))
+    assert earned[0] > 1.01 * earned[1]

@@ -134,5 +134,5 @@ def network_task(name: str) -> Task:
             for feature, unit in zip(FEATURES, units, strict=True)
         ),
         action_names=layout.flow_names(),
-        starting_action=np.asarray(constraint.interior_point(dimension=layout.flows), np.float32),
+        starting_action=np.asarray(layout.good_rates, np.float32),
     )
