@@ -156,7 +156,7 @@ def test_training_shows_its_settings_first_and_the_policy_last(trained: Demo) ->
     told = trained.told
     places = [told.index(words) for words in ("a_i^2 <= 0.05", "penalty", "step 100 of 200", "next:")]
     assert places == sorted(places)
-    assert "a checkpoint holds up to" in told and "worst violation" in told
+    assert "the replay in a checkpoint holds up to" in told and "worst violation" in told
     assert "s before the first step)" in trained.told  # what a method trains beforehand, and compiling
 
 

@@ -251,6 +251,8 @@ def test_an_old_observation_is_stale_by_the_filters_clock() -> None:
         assert safety.correct(np.zeros(1), INSIDE, stamp=stamp) == pytest.approx(0.0)
     with pytest.raises(InvalidInputError, match="Pass stamp="):
         safety.correct(np.zeros(1), INSIDE)
+    with pytest.raises(InvalidInputError, match=r"ahead of the filter's clock.*clock="):
+        safety.correct(np.zeros(1), INSIDE, stamp=1.8e9)  # a wall clock's
 
 
 def test_a_diverged_policy_is_held() -> None:
@@ -381,3 +383,13 @@ def test_a_previous_action_of_another_size_is_refused_before_anything_is_judged_
     for last in ([0.0], [0.0] * 3):
         with pytest.raises(InvalidInputError, match=r"previous action has . entries, but an action has 2"):
             ib.SafetyFilter(limit).correct(None, [0.1, 0.1], previous_action=last)
+        with pytest.raises(InvalidInputError, match=r"previous action has . entries, but an action has 2"):
+            ib.SafetyFilter(limit).reset(last)
+
+
+@pytest.mark.parametrize("fallback", ["hold", "interior_point"])
+def test_a_set_that_reads_the_previous_action_alone_needs_no_observation(fallback: Any) -> None:
+    limit = ib.RateLimit(0.25) & ib.Box(np.zeros(2), np.full(2, 2.0))
+    safety = ib.SafetyFilter(limit, previous_action=np.ones(2), on_invalid_action=fallback)
+    safety.correct(None, np.ones(2))
+    assert np.abs(safety.correct(None, np.full(2, np.nan)) - 1.0).max() <= 0.25

@@ -10,6 +10,7 @@ import scipy.stats
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram, rescaled
+from inbounds.learners.aram_settings import COUNTS, NUMBERS
 from inbounds.learners.aram_update import critic_values, squashed, target_entropy, total_loss
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.registry import make_learner, name_of
@@ -275,14 +276,30 @@ def test_moving_the_scale_changes_no_value():
         ({"augmented": False, "acceptance_target": 0.9}, "augmented=True"),
         ({"dual_replay": False, "acceptance_target": 0.9}, "dual_replay=True"),
         ({"preference": (0.9, 0.1), "snapshots": 2}, "snapshots=0"),
-        ({"penalty": -0.2}, "positive"),
+        ({"penalty": -0.2}, "above 0"),
         ({"augmented_share": 1.0}, r"\[0, 1\)"),
-        ({"proposals": 0}, "at least 1"),
+        ({"proposals": 0}, "1 or more"),
         ({"least_return_weight": 1.0}, r"\[0, 1\)"),
         ({"critic_lead": -1}, "0 or more"),
         ({"entropy_ramp": -1}, "0 or more"),
         ({"gamma": 1.0}, "the task's"),
         ({"acceptance_lever": "penalty"}, "'share', 'entropy'"),
+        ({"acceptance_lever": "entropy"}, "Pass acceptance_target"),
+        ({"acceptance_lever": "entropy", "acceptance_target": 0.9, "temperature": 0.2}, "Leave temperature"),
+        *(
+            ({name: "x"}, "Choose one of")
+            for name in ("critic_loss", "target", "fallback", "warm_up", "entropy_of")
+        ),
+        *(({name: value}, f"{name}=.*whole number") for name in COUNTS for value in (-1, 1.5, "2", True)),
+        *(
+            ({name: value}, f"{name}=.*must be a number")
+            for name in NUMBERS
+            for value in (float("nan"), "x", True)
+        ),
+        *(
+            ({name: 1.5}, "must be a number in")
+            for name in ("tau", "share_decay", "acceptance_target", "gamma")
+        ),
         ({"start": "interior"}, "'task'"),
         ({"last_resort": "rays"}, "'ray'"),
     ],

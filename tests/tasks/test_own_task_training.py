@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -16,9 +17,11 @@ from safetensors.numpy import load_file
 
 import inbounds as ib
 from inbounds.benchmark.trained import TrainedRun
+from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
 from inbounds.learners.registry import make_learner
 from inbounds.policies.networks import InputLayer, InputScale, apply_network, init_network
+from inbounds.tasks.task import AssembledTask
 from inbounds.training.checkpoint import flatten
 from tests.tasks.own_environments import Plant
 
@@ -91,6 +94,28 @@ def test_a_resumed_run_goes_on_with_new_episodes_and_says_so(
     ib.train(task, LEARNER, steps=160, out=folder, resume=True, **SETTINGS)
     assert json.loads((folder / "provenance.json").read_text())["resumed_exactly"] is False
     assert json.loads((folder / "evaluations.jsonl").read_text().splitlines()[-1])["step"] == 160
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "steps", "remedy"),
+    [
+        ({"constraint": ib.RateLimit(1.5)}, 160, "another constraint"),
+        ({"discount": 0.5}, 160, "discount 0.99, the task has 0.5. Resume with the same"),
+        ({}, 60, "taken 120 steps already.*Pass more"),
+    ],
+    ids=["constraint", "discount", "fewer steps"],
+)
+def test_a_run_is_resumed_only_as_what_it_was_begun(
+    task: ib.Task, run: Path, tmp_path: Path, change: dict[str, Any], steps: int, remedy: str
+) -> None:
+    folder = tmp_path / "resumed"
+    shutil.copytree(run, folder)
+    before = (folder / "config.json").read_text()
+    values = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+    with pytest.raises(ConfigurationError, match=remedy):
+        ib.train(AssembledTask(**values | change), LEARNER, steps=steps, out=folder, resume=True, **SETTINGS)
+    assert (folder / "config.json").read_text() == before
 
 
 def test_a_network_with_measured_inputs_is_the_plain_one_on_relative_inputs() -> None:

@@ -17,7 +17,7 @@ from inbounds.learners.learner import Learner, Spec
 from inbounds.tasks.task import Task
 from inbounds.training.checkpoint import as_device_tree, fill, flatten, latest_checkpoint, read_checkpoint
 from inbounds.training.program import seed_keys
-from inbounds.training.record import POLICY, RunFolder
+from inbounds.training.record import POLICY, RunFolder, require_same_constraint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,16 +86,6 @@ def recorded_scale(config: dict[str, Any], part: str, own: Any) -> Any:
     """Return what a run's networks saw observations relative to, which `train` may have measured; else the task's."""
     recorded = config.get(part)
     return own if recorded is None else np.asarray(recorded, np.float32)
-
-
-def require_same_constraint(task: Task, config: dict[str, Any], path: Path) -> None:
-    """Refuse a run whose constraint is not the task's: its numbers would be about another question."""
-    recorded = config.get("constraint")
-    if recorded is not None and recorded != task.constraint.to_json():
-        raise ConfigurationError(
-            f"{path} was trained under another constraint than {task.name} has now "
-            f"({task.constraint.formula()}). Train again, or use the version that wrote it."
-        )
 
 
 def read_states(

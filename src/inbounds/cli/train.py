@@ -18,7 +18,7 @@ from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
 from inbounds.cli.options import Request, parse
 from inbounds.cli.summary import show_summary, write_csv
 from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
-from inbounds.errors import InboundsError
+from inbounds.errors import ConfigurationError, InboundsError, UnknownNameError
 from inbounds.training.record import RunFolder
 
 
@@ -29,7 +29,15 @@ def run(arguments: list[str]) -> int:
     from inbounds.benchmark.tasks import find_task
     from inbounds.training.api import default_folder, train, wanted_scales
 
-    task = find_task(request.task)
+    try:
+        task = find_task(request.task)
+    except UnknownNameError:
+        if request.resume is None:
+            raise
+        raise ConfigurationError(
+            f"{request.resume} is a run of '{request.task}', a task of your own, which commands do not know. "
+            f"Resume it in Python: ib.train(task, learner, out='{request.resume}', resume=True)."
+        ) from None
     folder = request.training.out or default_folder(task.name, request.learner_name)
     show_settings(console, request, task, folder)
     stopper = Stopper(console)
@@ -98,7 +106,7 @@ def show_settings(console: Console, request: Request, task: Any, folder: Path) -
         table.add_row(name, value)
     console.print(table)
     console.print(
-        f"run folder: {folder}   a checkpoint holds up to {size(checkpoint_bytes(request, task))}",
+        f"run folder: {folder}   the replay in a checkpoint holds up to {size(replay_bytes(request, task))}",
         soft_wrap=True,
     )
 
@@ -122,8 +130,8 @@ def plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def checkpoint_bytes(request: Request, task: Any) -> int:
-    """Return the size of a checkpoint whose replay is as full as this run can make it."""
+def replay_bytes(request: Request, task: Any) -> int:
+    """Return the size of the replay in a checkpoint if it is as full as this run can make it."""
     from inbounds.replay.ring import Layout
 
     learner, training = request.learner, request.training

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint, Polytope, SumBand
+from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.interventions import Kind
 from inbounds.deploy.proposer import is_finite
@@ -48,6 +49,7 @@ class Correction:
         """Decide which of the two ways comes first."""
         self.constraint = constraint
         self.is_constant = constraint.is_constant()
+        self.reads_observation = reads_observation(constraint)
         self._size = constraint.size()
         self._centre: Vector | None = None
         is_ray = choice == "ray" or (choice == "quickest" and has_quick_interior(constraint))
@@ -124,6 +126,15 @@ class Correction:
 
     def _central(self, place: Place, action: Action) -> Iterator[Action]:
         yield self.centre(place, action.size).astype(action.dtype)
+
+
+def reads_observation(constraint: Constraint) -> bool:
+    """Tell whether the set cannot be known without an observation; one that reads the previous action alone can."""
+    for member in constraint.members():
+        read = [value for value in member.parameters().values() if isinstance(value, Reference)]
+        if any(one.source == "observation" for one in read) or (not read and not member.is_constant()):
+            return True
+    return False
 
 
 def has_quick_interior(constraint: Constraint) -> bool:

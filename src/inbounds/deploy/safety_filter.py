@@ -248,8 +248,14 @@ class SafetyFilter:
             )
         if not isinstance(stamp, int | float | np.number):
             raise InvalidInputError(f"stamp={stamp!r} is no time. Pass seconds by the filter's clock.")
+        age = self._clock() - stamp
+        if age < -self.stale_after:
+            raise InvalidInputError(
+                f"stamp={stamp} lies {-age:.3g} s ahead of the filter's clock, so that the age is unknown. Take stamps "
+                f"by that clock (time.monotonic by default), or pass clock= the one that stamps are taken by."
+            )
         # An age that is not a number is not known to be small.
-        return None if self._clock() - stamp <= self.stale_after else "stale observation"
+        return None if age <= self.stale_after else "stale observation"
 
     def _recalled(self, before: Vector | None) -> Vector | None:
         """Return the last good observation; where it holds the action before it, what was executed since."""
@@ -266,7 +272,7 @@ class SafetyFilter:
     def _stand_in(self, cause: Cause, place: Place) -> Action:
         """Return the action that the user chose for want of a better one, feasible where we stood last."""
         fallback, held = self._fallbacks[cause], self._executed
-        is_blind = place.observation is None and not self._correction.is_constant
+        is_blind = place.observation is None and self._correction.reads_observation
         if fallback == "refuse" or is_blind or (fallback == "hold" and held is None):
             self._note("refused", cause, None, None, math.nan, place)
             lacking = "" if fallback == "refuse" else " and there is no earlier one to fall back on"
@@ -306,6 +312,12 @@ class SafetyFilter:
         before = vector("previous action", previous_action).copy()
         if not is_finite(before):
             raise InvalidInputError(f"the previous action is {before}. Pass what was really executed.")
+        size = self.constraint.size()
+        if size is not None and before.size != size:
+            raise InvalidInputError(
+                f"the previous action has {before.size} entries, but an action has {size}. Pass what was really "
+                f"executed."
+            )
         return before
 
     def _remembered(self, action: Action) -> Action:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import math
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from inbounds.errors import ConfigurationError
 
@@ -15,8 +21,55 @@ def is_width(value: object) -> bool:
     return type(value) is int and value >= 1
 
 
+COUNTS = {
+    **dict.fromkeys(("proposals", "policy_preferences", "truncation_draws", "batch_size"), 1),
+    **dict.fromkeys(("snapshot_interval", "share_interval"), 1),
+    **dict.fromkeys(("snapshots", "snapshot_start", "critic_lead", "entropy_ramp"), 0),
+}
+"""Settings that count something, and the least that makes sense."""
+NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "penalty": ("above 0, or rejections would be rewarded", lambda value: 0 < value < math.inf),
+    "augmented_share": ("in [0, 1), or no real transition is left", lambda value: 0 <= value < 1),
+    "share_decay": ("in (0, 1]", lambda value: 0 < value <= 1),
+    "acceptance_target": ("in (0, 1], or None", lambda value: 0 < value <= 1),
+    "least_return_weight": ("in [0, 1)", lambda value: 0 <= value < 1),
+    "temperature": ("above 0, or None", lambda value: 0 < value < math.inf),
+    "initial_temperature": ("above 0", lambda value: 0 < value < math.inf),
+    "entropy_target": ("finite, or None", math.isfinite),
+    "degrees": ("above 0", lambda value: value > 0),
+    "learning_rate": ("above 0", lambda value: 0 < value < math.inf),
+    "gamma": ("in [0, 1), or None for the task's", lambda value: 0 <= value < 1),
+    "tau": ("in (0, 1]", lambda value: 0 < value <= 1),
+}
+"""Settings that are numbers: where they may lie, in words and as a test."""
+
+
+def refuse_values(settings: Aram) -> None:
+    """Refuse a word that means nothing and a number that lies where no number may."""
+    hints = typing.get_type_hints(type(settings))
+    for field in dataclasses.fields(settings):
+        name, value = field.name, getattr(settings, field.name)
+        known = typing.get_args(hints.get(name))
+        if known and all(isinstance(word, str) for word in known) and value not in known:
+            raise ConfigurationError(
+                f"{name}={value!r} is unknown. Choose one of {', '.join(map(repr, known))}."
+            )
+        if name in COUNTS and not (is_number(value, int | np.integer) and value >= COUNTS[name]):
+            raise ConfigurationError(f"{name}={value!r} must be a whole number, {COUNTS[name]} or more.")
+        if name in NUMBERS and not (value is None and field.default is None):
+            where, is_allowed = NUMBERS[name]
+            if not (is_number(value, int | float | np.number) and is_allowed(float(value))):
+                raise ConfigurationError(f"{name}={value!r} must be a number {where}.")
+
+
+def is_number(value: object, kinds: Any) -> bool:
+    """Tell whether a value is a number of these kinds; True and False are none."""
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
 def refuse_contradictions(settings: Aram) -> None:
     """Refuse what cannot be learnt with, before anything is computed."""
+    refuse_values(settings)
     widths = settings.hidden
     if not isinstance(widths, tuple | list) or not widths or not all(map(is_width, widths)):
         raise ConfigurationError(f"hidden={widths!r} must be widths of layers, such as (256, 256).")
@@ -45,34 +98,16 @@ def refuse_contradictions(settings: Aram) -> None:
             "acceptance_target moves the share of the augmented ring, but dual_replay=False has none. "
             "Drop acceptance_target or set dual_replay=True."
         )
-    if settings.proposals < 1 or settings.policy_preferences < 1 or settings.snapshots < 0:
-        raise ConfigurationError("proposals and policy_preferences must be at least 1, snapshots at least 0.")
-    if settings.truncation_draws < 1:
-        raise ConfigurationError(f"truncation_draws={settings.truncation_draws} must be at least 1.")
-    if not 0 <= settings.augmented_share < 1:
-        raise ConfigurationError(
-            f"augmented_share={settings.augmented_share} leaves no real transition: use [0, 1)."
-        )
-    if not isinstance(settings.least_return_weight, int | float) or not 0 <= settings.least_return_weight < 1:
-        raise ConfigurationError(f"least_return_weight={settings.least_return_weight} must lie in [0, 1).")
     if settings.preference is not None and (settings.policy_preferences > 1 or settings.snapshots > 0):
         raise ConfigurationError(
             "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
         )
-    for name, known in (
-        ("start", ("box", "task")),
-        ("last_resort", ("projection", "ray", "uniform")),
-        ("acceptance_lever", ("share", "entropy")),
-    ):
-        if getattr(settings, name) not in known:
-            raise ConfigurationError(
-                f"{name}='{getattr(settings, name)}' is unknown. Choose one of {', '.join(map(repr, known))}."
-            )
-    if settings.gamma is not None and not 0 <= settings.gamma < 1:
-        raise ConfigurationError(f"gamma={settings.gamma} must lie in [0, 1), or be None for the task's.")
-    if settings.critic_lead < 0 or settings.entropy_ramp < 0:
-        raise ConfigurationError("critic_lead and entropy_ramp count updates: use 0 or more.")
-    if settings.penalty <= 0 and settings.augmented:
+    if settings.acceptance_lever == "entropy" and settings.acceptance_target is None:
         raise ConfigurationError(
-            f"penalty={settings.penalty} would reward rejections. Use a positive number."
+            "acceptance_lever='entropy' holds nothing without an acceptance rate. Pass acceptance_target, such as 0.99."
+        )
+    if settings.acceptance_lever == "entropy" and settings.temperature is not None:
+        raise ConfigurationError(
+            f"acceptance_lever='entropy' moves what a tuned temperature aims at, but temperature="
+            f"{settings.temperature} is fixed. Leave temperature out, or use acceptance_lever='share'."
         )

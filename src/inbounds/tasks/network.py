@@ -124,7 +124,7 @@ def network_task(name: str) -> Task:
         host=host,
         compiled=partial(compiled_network, name),
         ends_only_in_failure=True,
-        discount=0.9,  # queues forget within seconds: what comes later only hides how actions differ
+        discount=0.5,  # queues forget within seconds: what comes later only hides how actions differ
         make_environment=partial(
             guarded, environment, constraint, action_low=low, action_high=high, task_name=name, draw=draw
         ),

@@ -98,6 +98,6 @@ def with_recorded_scales(task: Task, recorded: Mapping[str, Any]) -> Task:
     for name in ("observation_shift", "observation_scale"):
         scale = recorded.get(name)
         values[name] = None if scale is None else np.asarray(scale, np.float32)
-    for name in ("reward_divisor", "reward_shift", "discount"):
+    for name in ("reward_divisor", "reward_shift"):
         values[name] = float(recorded.get(name, values[name]))
     return AssembledTask(**values)

@@ -17,7 +17,7 @@ from inbounds.tasks.task import Task
 from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Callback, Training, resolved
 from inbounds.training.provenance import provenance
-from inbounds.training.record import RunFolder
+from inbounds.training.record import RunFolder, require_same_constraint
 from inbounds.training.summary import RunSummary
 
 
@@ -70,10 +70,16 @@ def train(
     if config.device is not None:
         jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}.get(config.device, config.device))
     folder = RunFolder(path)
+    if resume:
+        require_same_task(chosen, folder)
     chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
     training = Training(chosen, agent, config, folder, callbacks)
     if resume:
-        training.resume()
+        reached = training.resume()
+        if config.steps < reached:
+            raise ConfigurationError(
+                f"{path} has taken {reached} steps already, and steps={config.steps} is the last one wanted. Pass more."
+            )
         folder.extend(config.steps)
     else:
         folder.create(resolved(chosen, agent, name_of(agent), config, training.environments), provenance())
@@ -81,6 +87,24 @@ def train(
         folder.amend_provenance(preparation_seconds=round(training.seconds, 2))
     training.run()
     return RunSummary.read(path)
+
+
+def require_same_task(task: Task, folder: RunFolder) -> None:
+    """Refuse to resume a run on another task than it was begun on: one folder describes one problem."""
+    recorded = folder.config()
+    require_same_constraint(task, recorded, folder.path)
+    now = {
+        "task": task.name,
+        "action_low": task.action_low.tolist(),
+        "action_high": task.action_high.tolist(),
+        "discount": task.discount,
+    }
+    for name, value in now.items():
+        if name in recorded and recorded[name] != value:
+            raise ConfigurationError(
+                f"{folder.path} was trained with {name} {recorded[name]}, the task has {value}. Resume with the same, "
+                f"or train in another folder."
+            )
 
 
 def scaled_task(

@@ -6,13 +6,26 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inbounds.deploy.sealed_arrays import meaning_of_run, write_sealed
 from inbounds.errors import ConfigurationError, InvalidInputError
 
+if TYPE_CHECKING:
+    from inbounds.tasks.task import Task
+
 CONFIG, PROVENANCE, POLICY = "config.json", "provenance.json", "policy.safetensors"
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
+
+
+def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -> None:
+    """Refuse a run whose constraint is not the task's: its numbers would be about another question."""
+    recorded = config.get("constraint")
+    if recorded is not None and recorded != task.constraint.to_json():
+        raise ConfigurationError(
+            f"{path} was trained under another constraint than {task.name} has now "
+            f"({task.constraint.formula()}). Train again, or use the version that wrote it."
+        )
 
 
 class RunFolder:
