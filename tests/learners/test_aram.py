@@ -153,9 +153,9 @@ def test_snapshots_that_were_not_taken_leave_gradients_finite_where_observations
     scale = InputScale(np.zeros(3, np.float32), np.full(3, 10.0, np.float32))
     spec = SPEC._replace(inputs=scale)
     learner = Aram(snapshots=2, **SMALL)
-    after, _ = learner.update(
-        learner.init(jax.random.key(0), spec), spec, random_batch(), learner.noise(jax.random.key(1), spec)
-    )
+    noise = learner.noise(jax.random.key(1), spec)
+    update = jax.jit(lambda state: learner.update(state, spec, random_batch(), noise)[0])
+    after = update(learner.init(jax.random.key(0), spec))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after.trained))
 
 
@@ -208,8 +208,8 @@ def test_the_discount_is_the_tasks_unless_the_learner_says_otherwise():
     def moved(learner, discount):
         spec = SPEC._replace(discount=discount)
         noise = learner.noise(jax.random.key(1), spec)
-        after, _ = learner.update(learner.init(jax.random.key(0), spec), spec, random_batch(), noise)
-        return np.asarray(after.trained.critic[-1].weight)
+        update = jax.jit(lambda state: learner.update(state, spec, random_batch(), noise)[0])
+        return np.asarray(update(learner.init(jax.random.key(0), spec)).trained.critic[-1].weight)
 
     told = Aram(gamma=0.5, **SMALL)
     np.testing.assert_array_equal(moved(Aram(**SMALL), 0.5), moved(told, 0.99))

@@ -90,7 +90,6 @@ ON_DEFAULT: dict[str, Idea] = {
     ),
     "discount-0.9": Idea(("reacher", *RESOURCES), {"gamma": 0.9}),
     "discount-0.5": Idea(("bss3z", "bss5z"), {"gamma": 0.5}),
-    "discount-0.99": Idea(RESOURCES, {"gamma": 0.99}),
 }
 """Ideas that change one thing of the present default."""
 IDEAS = {
