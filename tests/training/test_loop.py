@@ -181,7 +181,7 @@ def test_a_run_that_diverges_stops_and_leaves_what_it_saw(tmp_path):
     with pytest.raises(DivergenceError, match=r"divergence\.safetensors"):
         train(
             moving_task(),
-            Aram(hidden=(8, 8), batch_size=16, proposals=4, learning_rate=float("inf")),
+            Aram(hidden=(8, 8), batch_size=16, proposals=4, learning_rate=1e38),
             out=tmp_path / "run",
             steps=60,
             evaluate_every=0,
