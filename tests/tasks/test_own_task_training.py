@@ -111,11 +111,23 @@ def test_a_run_is_resumed_only_as_what_it_was_begun(
 ) -> None:
     folder = tmp_path / "resumed"
     shutil.copytree(run, folder)
-    before = (folder / "config.json").read_text()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     values = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
     with pytest.raises(ConfigurationError, match=remedy):
         ib.train(AssembledTask(**values | change), LEARNER, steps=steps, out=folder, resume=True, **SETTINGS)
-    assert (folder / "config.json").read_text() == before
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_a_run_that_ended_within_a_turn_may_be_resumed_for_the_same_steps(
+    task: ib.Task, run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "resumed"
+    shutil.copytree(run, folder)
+    ib.train(
+        task, LEARNER, steps=119, out=folder, resume=True, **SETTINGS
+    )  # two environments: 120 were taken
+    assert json.loads((folder / "evaluations.jsonl").read_text().splitlines()[-1])["step"] == 120
 
 
 def test_a_network_with_measured_inputs_is_the_plain_one_on_relative_inputs() -> None:

@@ -17,6 +17,7 @@ from inbounds.benchmark.tasks import find_task
 from inbounds.constraints import Constraint
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConfigurationError, ConstraintError
+from inbounds.settings import is_whole
 from inbounds.tasks.task import Task
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
@@ -114,7 +115,7 @@ def audit(
         interpreter: Python with stable-baselines3, for zip files; `.peers/bin/python` by default.
     """
     for name, count in (("steps", steps), ("episodes", 1 if episodes is None else episodes)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        if not is_whole(count, 1):
             raise ConfigurationError(
                 f"{name}={count!r}: nothing would be judged. Use 1 or more, a whole number."
             )

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 
 from inbounds.constraints import Constraint, RateLimit
 from inbounds.constraints.references import Reference
+from inbounds.constraints.situation import Situation
 from inbounds.deploy.correction import Action, Choice, Correction, Place, Vector
 from inbounds.deploy.interventions import Cause, Intervention, InterventionLog, Kind
 from inbounds.deploy.proposer import is_finite, proposer, vector
@@ -139,7 +140,10 @@ class SafetyFilter:
             self._observation: Vector | None = None
             self._executed: Action | None = None
             self._before: Vector | None = None
-            self._before = self._before_of(previous_action)
+            before, size = self._before_of(previous_action), self.constraint.size()
+            if size is not None:
+                Situation(np, np.float64, None, before).require_fitting(size)
+            self._before = before
 
     def act(self, observation: Any, *, stamp: float | None = None, previous_action: Any = None) -> Action:
         """Ask the policy and return a feasible action.
@@ -312,12 +316,6 @@ class SafetyFilter:
         before = vector("previous action", previous_action).copy()
         if not is_finite(before):
             raise InvalidInputError(f"the previous action is {before}. Pass what was really executed.")
-        size = self.constraint.size()
-        if size is not None and before.size != size:
-            raise InvalidInputError(
-                f"the previous action has {before.size} entries, but an action has {size}. Pass what was really "
-                f"executed."
-            )
         return before
 
     def _remembered(self, action: Action) -> Action:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from inbounds.errors import ConfigurationError
+from inbounds.settings import is_number, is_whole
 
 if TYPE_CHECKING:
     from inbounds.learners.aram import Aram
-
-
-def is_width(value: object) -> bool:
-    """Tell whether a layer can have so many units."""
-    return type(value) is int and value >= 1
 
 
 COUNTS = {
@@ -28,16 +21,16 @@ COUNTS = {
 }
 """Settings that count something, and the least that makes sense."""
 NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "penalty": ("above 0, or rejections would be rewarded", lambda value: 0 < value < math.inf),
+    "penalty": ("above 0, or rejections would be rewarded", lambda value: value > 0),
     "augmented_share": ("in [0, 1), or no real transition is left", lambda value: 0 <= value < 1),
     "share_decay": ("in (0, 1]", lambda value: 0 < value <= 1),
     "acceptance_target": ("in (0, 1], or None", lambda value: 0 < value <= 1),
     "least_return_weight": ("in [0, 1)", lambda value: 0 <= value < 1),
-    "temperature": ("above 0, or None", lambda value: 0 < value < math.inf),
-    "initial_temperature": ("above 0", lambda value: 0 < value < math.inf),
-    "entropy_target": ("finite, or None", math.isfinite),
+    "temperature": ("above 0, or None", lambda value: value > 0),
+    "initial_temperature": ("above 0", lambda value: value > 0),
+    "entropy_target": ("that is finite, or None", lambda value: True),
     "degrees": ("above 0", lambda value: value > 0),
-    "learning_rate": ("above 0", lambda value: 0 < value < math.inf),
+    "learning_rate": ("above 0", lambda value: value > 0),
     "gamma": ("in [0, 1), or None for the task's", lambda value: 0 <= value < 1),
     "tau": ("in (0, 1]", lambda value: 0 < value <= 1),
 }
@@ -54,24 +47,19 @@ def refuse_values(settings: Aram) -> None:
             raise ConfigurationError(
                 f"{name}={value!r} is unknown. Choose one of {', '.join(map(repr, known))}."
             )
-        if name in COUNTS and not (is_number(value, int | np.integer) and value >= COUNTS[name]):
+        if name in COUNTS and not is_whole(value, COUNTS[name]):
             raise ConfigurationError(f"{name}={value!r} must be a whole number, {COUNTS[name]} or more.")
         if name in NUMBERS and not (value is None and field.default is None):
             where, is_allowed = NUMBERS[name]
-            if not (is_number(value, int | float | np.number) and is_allowed(float(value))):
+            if not (is_number(value) and is_allowed(value)):
                 raise ConfigurationError(f"{name}={value!r} must be a number {where}.")
-
-
-def is_number(value: object, kinds: Any) -> bool:
-    """Tell whether a value is a number of these kinds; True and False are none."""
-    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def refuse_contradictions(settings: Aram) -> None:
     """Refuse what cannot be learnt with, before anything is computed."""
     refuse_values(settings)
     widths = settings.hidden
-    if not isinstance(widths, tuple | list) or not widths or not all(map(is_width, widths)):
+    if not isinstance(widths, tuple | list) or not widths or not all(is_whole(width, 1) for width in widths):
         raise ConfigurationError(f"hidden={widths!r} must be widths of layers, such as (256, 256).")
     if settings.preference is not None and not (
         isinstance(settings.preference, tuple | list)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.settings import is_number
 
 if TYPE_CHECKING:
     import gymnasium
@@ -192,8 +193,7 @@ def require_reward_scale(divisor: Any, shift: Any, ends_only_in_failure: Any) ->
 
 def require_discount(discount: Any) -> None:
     """Refuse what is no discount factor."""
-    is_number = isinstance(discount, int | float | np.number) and not isinstance(discount, bool)
-    if not (is_number and 0 <= discount < 1):
+    if not (is_number(discount) and 0 <= discount < 1):
         raise ConfigurationError(f"discount={discount!r} is no number in [0, 1). Pass one, such as 0.99.")
 
 

@@ -75,11 +75,7 @@ def train(
     chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
     training = Training(chosen, agent, config, folder, callbacks)
     if resume:
-        reached = training.resume()
-        if config.steps < reached:
-            raise ConfigurationError(
-                f"{path} has taken {reached} steps already, and steps={config.steps} is the last one wanted. Pass more."
-            )
+        training.resume()
         folder.extend(config.steps)
     else:
         folder.create(resolved(chosen, agent, name_of(agent), config, training.environments), provenance())

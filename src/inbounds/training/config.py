@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from inbounds.errors import ConfigurationError
+from inbounds.settings import is_number, is_whole
 
 if TYPE_CHECKING:
     from inbounds.learners.learner import Learner
@@ -71,7 +70,7 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is None and name in ("environments", "warm_up"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+            if not is_whole(value, least):
                 raise ConfigurationError(f"{name}={value!r} must be at least {least}, a whole number.")
         if self.warm_up is not None and self.warm_up >= self.steps:
             raise ConfigurationError(
@@ -95,11 +94,6 @@ class TrainingConfig:
         if self.warm_up is not None:
             return self.warm_up
         return 0 if is_on_policy(learner) else min(10_000, self.steps // 10)
-
-
-def is_number(value: Any) -> bool:
-    """Tell whether a setting is a finite number."""
-    return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def is_preference(value: Any) -> bool:

@@ -112,6 +112,12 @@ class Training:
                 f"the checkpoint has seeds {notes['seeds']} and {notes['environments']} environments each, "
                 f"the run asks for {self.seeds} and {self.environments}. Resume with the same numbers."
             )
+        last = _next_multiple(self.config.steps - 1, self.environments)  # all environments step together
+        if last < notes["step"]:
+            raise ConfigurationError(
+                f"{self.folder.path} has taken {notes['step']} steps already, and steps={self.config.steps} is the "
+                f"last one wanted. Pass more."
+            )
         template = jax.eval_shape(self.programs.init, self.keys)
         rows = arrays["training/replay/rows"]
         empty = np.zeros(template.replay.rows.shape, np.float32)
