@@ -32,8 +32,10 @@ from inbounds.training.loop import Training, resolved
 from inbounds.training.record import RunFolder
 
 ROUNDS = 5
-VARIANTS = ("default", "flat-optimiser", "highest", "tensorfloat32", "bfloat16")
-"""As trained; Adam over one flat vector instead of one array per layer; other precisions of matrix products."""
+PRECISIONS = ("highest", "tensorfloat32", "bfloat16")
+VARIANTS = ("default", "one-thread", "flat-optimiser", *PRECISIONS)
+"""As trained; updates launched by the thread that steps environments; Adam over one flat vector instead of one array
+per layer; other precisions of matrix products."""
 POLICY_LOSSES = {"plain": {}, "supremum": {"policy_preferences": 4, "snapshots": 4}}
 
 
@@ -107,7 +109,7 @@ def measure(task_name: str, loss: str, variant: str, arguments: argparse.Namespa
     task = make(task_name).normalised(rewards=False)
     kind = FlatAram if variant == "flat-optimiser" else Aram
     learner = kind(hidden=tuple(arguments.hidden), **POLICY_LOSSES[loss])
-    jax.config.update("jax_default_matmul_precision", variant if variant in VARIANTS[2:] else None)
+    jax.config.update("jax_default_matmul_precision", variant if variant in PRECISIONS else None)
     environments, seeds = arguments.environments, arguments.seeds
     config = TrainingConfig(
         steps=10**9,
@@ -122,6 +124,8 @@ def measure(task_name: str, loss: str, variant: str, arguments: argparse.Namespa
         folder.create(resolved(task, learner, "aram", config, environments), {})
         training.start()
         state, collector = training.state, training.collector
+        if variant == "one-thread":
+            collector.launcher = None
         began = time.perf_counter()
         state, *_ = collector.run(state, 100)
         state, *_ = collector.run(state, arguments.turns)

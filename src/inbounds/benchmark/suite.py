@@ -22,7 +22,7 @@ is usually given, and the others are shorter because their curves are flat by th
 EVALUATION: dict[str, dict[str, int]] = {
     "reacher": {"evaluate_every": 10_000, "episodes": 50},
     **{task: {"evaluate_every": 50_000} for task in ("halfcheetah", "hopper", "hoppervel", "ant")},
-    **{task: {"evaluate_every": 25_000, "episodes": 5} for task in ("nsfnet", "nsfnet20d")},
+    **{task: {"evaluate_every": 50_000, "episodes": 5} for task in ("nsfnet", "nsfnet20d")},
     **{task: {"evaluate_every": 10_000, "episodes": 50} for task in ("bss3z", "bss5z")},
 }
 """How often and how long policies are judged while they learn: many episodes where these are short and differ."""
