@@ -63,6 +63,19 @@ def compiled_run(tmp_path_factory):
     return folder, summary
 
 
+def test_all_evaluations_of_a_run_play_the_same_episodes(tmp_path):
+    """During the warm-up the policy does not change, so that only other episodes could change what it earns."""
+    train(
+        moving_task(),
+        TINY,
+        out=tmp_path / "run",
+        **{**SHORT, "steps": 50, "warm_up": 40, "evaluate_every": 10, "episodes": 3},
+    )
+    found = RunFolder(tmp_path / "run").rows(EVALUATIONS)
+    returns = [row["return"] for row in found if row["step"] <= 40]
+    assert len(returns) == 4 and len(set(returns)) == 1
+
+
 def test_a_run_folder_explains_itself(compiled_run):
     folder, summary = compiled_run
     config = json.loads((folder / "config.json").read_text())

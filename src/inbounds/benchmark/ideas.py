@@ -88,8 +88,20 @@ ON_DEFAULT: dict[str, Idea] = {
         ("reacher", "halfcheetah", "hopper", "ant"),
         {"acceptance_target": 0.99, "acceptance_lever": "entropy"},
     ),
+    "discount-0.97": Idea(("halfcheetah", "hopper"), {"gamma": 0.97}),
     "discount-0.9": Idea(("reacher", *RESOURCES), {"gamma": 0.9}),
     "discount-0.5": Idea(("bss3z", "bss5z"), {"gamma": 0.5}),
+    # Explore widely for longer: seeds of HalfCheetah that settle early stay where they are.
+    "entropy-from-0": Idea(
+        ("halfcheetah", "hopper", "ant"), {"entropy_at_first": 0.0, "entropy_ramp": 100_000}
+    ),
+    "entropy-from-0.5": Idea(("halfcheetah", "ant"), {"entropy_at_first": 0.5, "entropy_ramp": 100_000}),
+    "temperature-fixed-0.3": Idea(("halfcheetah", "hopper"), {"temperature": 0.3}),
+    "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
+    # Explore less around a start that is good already.
+    "entropy-target-27": Idea(("nsfnet",), {"entropy_target": -27.0}),
+    "entropy-target-45": Idea(("nsfnet",), {"entropy_target": -45.0}),
+    "learning-rate-0.0001": Idea(("nsfnet", "halfcheetah"), {"learning_rate": 1e-4}),
 }
 """Ideas that change one thing of the present default."""
 IDEAS = {

@@ -100,8 +100,10 @@ class Aram:
     """Target entropy in the squashed box; None is minus the dimension (see `entropy_reference`)."""
     entropy_reference: Literal["box", "feasible"] = "feasible"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
+    entropy_at_first: float | None = None
+    """Where the target begins to fall, per dimension: ln 2 is a uniform law on the box; None is `entropy_target`."""
     entropy_ramp: int = 50_000
-    """Updates over which the target falls from the box's to the feasible set's, if that is wanted; 0 begins there.
+    """Updates over which the target falls from where it begins to the feasible set's (or box's); 0 begins there.
     Steps over which a controller can move it through its whole range."""
     entropy_of: Literal["policy", "truncated"] = "policy"
     """Whose log-density the losses use: the policy's, or that of what acts, the policy restricted to C(s)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -29,6 +30,10 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "temperature": ("above 0, or None", lambda value: value > 0),
     "initial_temperature": ("above 0", lambda value: value > 0),
     "entropy_target": ("that is finite, or None", lambda value: True),
+    "entropy_at_first": (
+        "of at most ln 2, which is a uniform law, or None",
+        lambda value: value <= math.log(2),
+    ),
     "degrees": ("above 0", lambda value: value > 0),
     "learning_rate": ("above 0", lambda value: value > 0),
     "gamma": ("in [0, 1), or None for the task's", lambda value: 0 <= value < 1),
@@ -98,4 +103,13 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             f"acceptance_lever='entropy' moves what a tuned temperature aims at, but temperature="
             f"{settings.temperature} is fixed. Leave temperature out, or use acceptance_lever='share'."
+        )
+    if settings.entropy_at_first is not None and not settings.entropy_ramp:
+        raise ConfigurationError(
+            f"entropy_at_first={settings.entropy_at_first} is where a ramp begins, and entropy_ramp=0 has none. "
+            f"Pass the updates that it takes, such as entropy_ramp=100_000."
+        )
+    if settings.entropy_at_first is not None and settings.acceptance_lever == "entropy":
+        raise ConfigurationError(
+            "entropy_at_first begins a schedule, but acceptance_lever='entropy' follows none. Drop one of them."
         )

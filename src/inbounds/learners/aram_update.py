@@ -279,18 +279,17 @@ def with_snapshot(settings: Aram, state: AramState) -> AramState:
 def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:
     """Return the entropy wanted in the squashed box: minus the dimension, lowered by the log of C(s)'s share.
 
-    With `entropy_ramp` the target falls there in a straight line, so that a narrow set is explored widely at first; a
+    With `entropy_ramp` the target falls there in a straight line, so that a set is explored widely at first; a
     controller on the acceptance rate lets it fall only as long as too many proposals are infeasible.
     """
-    wanted = jnp.asarray(
-        -float(spec.box.size) if settings.entropy_target is None else settings.entropy_target
-    )
+    dimension = float(spec.box.size)
+    wanted = jnp.asarray(-dimension if settings.entropy_target is None else settings.entropy_target)
     if settings.acceptance_target is not None and settings.acceptance_lever == "entropy":
         return wanted - state.entropy_drop
-    if settings.entropy_reference == "box":
-        return wanted
+    first = wanted if settings.entropy_at_first is None else dimension * settings.entropy_at_first
+    last = wanted if settings.entropy_reference == "box" else wanted + log_feasible_share(state)
     done = jnp.minimum(state.updates / max(settings.entropy_ramp, 1), 1.0) if settings.entropy_ramp else 1.0
-    return wanted + done * log_feasible_share(state)
+    return first + done * (last - first)
 
 
 def log_feasible_share(state: AramState) -> jax.Array:

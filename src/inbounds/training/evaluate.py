@@ -88,7 +88,7 @@ class Evaluator:
     def evaluate(
         self, states: Any, seeds: list[int], preference: tuple[float, float], salt: int
     ) -> Evaluation:
-        """Play the episodes of every seed; `salt` (the training step) gives each evaluation episodes of its own."""
+        """Play the episodes of every seed; another `salt` is another set of episodes."""
         weights = jnp.asarray(preference, jnp.float32)
         episode_seeds = [
             [

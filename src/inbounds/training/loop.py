@@ -219,7 +219,7 @@ class Training:
     def _evaluate(self) -> bool:
         began = time.perf_counter()
         found: Evaluation = self.evaluator.evaluate(
-            self.state.learner, self.seeds, self.config.preference, salt=self.step
+            self.state.learner, self.seeds, self.config.preference, salt=SHARED_EPISODES
         )
         spent = time.perf_counter() - began
         mean_return = np.asarray([np.mean(values) for values in found.returns])
@@ -280,6 +280,9 @@ class Training:
         )
 
 
+SHARED_EPISODES = 0
+"""All evaluations of a run play the same episodes, so that the best policy is the best and not the luckiest one;
+final tables judge it on others."""
 LOG_EVERY = 2_000
 """Environment steps of a seed between two lines of metrics."""
 
