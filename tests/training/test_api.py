@@ -19,6 +19,7 @@ from inbounds.training.api import scaled_task, train
 from inbounds.training.checkpoint import flatten, latest_checkpoint, read_checkpoint
 from inbounds.training.config import TrainingConfig
 from inbounds.training.evaluate import Evaluator
+from inbounds.training.loop import SHARED_EPISODES
 from inbounds.training.program import seed_keys
 from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes
@@ -61,7 +62,7 @@ def test_a_run_records_the_scales_that_its_networks_see(task, run):
 def test_a_scaled_run_that_is_read_back_evaluates_as_it_did_in_training(task, run):
     opened = TrainedRun.open(run, task)
     found = Evaluator(task, opened.learner, opened.spec, 2).evaluate(
-        opened.states, list(opened.seeds), (0.9, 0.1), salt=80
+        opened.states, list(opened.seeds), (0.9, 0.1), salt=SHARED_EPISODES
     )
     rows = [row for row in RunFolder(run).rows(EVALUATIONS) if row["step"] == 80]
     np.testing.assert_array_equal(found.returns.mean(axis=1), [row["return"] for row in rows])

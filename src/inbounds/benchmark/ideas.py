@@ -88,6 +88,7 @@ ON_DEFAULT: dict[str, Idea] = {
         ("reacher", "halfcheetah", "hopper", "ant"),
         {"acceptance_target": 0.99, "acceptance_lever": "entropy"},
     ),
+    "share-held-by-acceptance-0.99": Idea(("halfcheetah", "ant"), {"acceptance_target": 0.99}),
     "discount-0.97": Idea(("halfcheetah", "hopper"), {"gamma": 0.97}),
     "discount-0.9": Idea(("reacher", *RESOURCES), {"gamma": 0.9}),
     "discount-0.5": Idea(("bss3z", "bss5z"), {"gamma": 0.5}),

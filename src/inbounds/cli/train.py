@@ -102,7 +102,7 @@ def show_settings(console: Console, request: Request, task: Any, folder: Path) -
     )
     console.print(f"constraint: {task.constraint.formula()}", soft_wrap=True, markup=False)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
-    for name, value in settings_rows(request):
+    for name, value in settings_rows(request, task):
         table.add_row(name, value)
     console.print(table)
     console.print(
@@ -111,16 +111,20 @@ def show_settings(console: Console, request: Request, task: Any, folder: Path) -
     )
 
 
-def settings_rows(request: Request) -> Iterator[tuple[str, str]]:
-    """Return training settings and the learner's own, on a few lines."""
-    warm_up = request.training.warm_up_steps(request.learner)
-    training = dataclasses.asdict(request.training) | {"warm_up": warm_up}
+def settings_rows(request: Request, task: Any) -> Iterator[tuple[str, str]]:
+    """Return training settings and the learner's own, on a few lines; what is left open is the task's."""
+    training = dataclasses.asdict(request.training) | {
+        "warm_up": request.training.warm_up_steps(request.learner),
+        "episodes": request.training.episodes or task.evaluation_episodes,
+    }
     shown = [
         f"{name} {plain(value)}" for name, value in training.items() if name != "out" and value is not None
     ]
     yield "training", ", ".join(shown)
-    learner = [f"{name} {plain(value)}" for name, value in dataclasses.asdict(request.learner).items()]
-    yield request.learner_name, ", ".join(learner)
+    settings = dataclasses.asdict(request.learner)
+    if settings.get("gamma", 0.0) is None:
+        settings["gamma"] = f"{task.discount:g} (the task's)"
+    yield request.learner_name, ", ".join(f"{name} {plain(value)}" for name, value in settings.items())
 
 
 def plain(value: Any) -> str:

@@ -106,6 +106,7 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
                 cell(result, "valid_action_rate"),
                 f"{sum(calls) / len(calls):,.0f}" if calls else "unknown",
                 *((seconds(result.preparation_seconds),) if is_prepared else ()),
+                seconds(result.curve["seconds"][-1]),
                 f"{result.worst_violation:g}",
                 f"{len(result.seeds)} x {result.steps:,}",
             )
@@ -118,6 +119,7 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
         "valid action rate",
         "solver calls",
         *(("preparation",) if is_prepared else ()),
+        "training",
         "worst violation",
         "seeds x steps",
     )

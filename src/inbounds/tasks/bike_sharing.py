@@ -317,6 +317,7 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
         horizon=environment.horizon,
         reward_divisor=system.reward_divisor,
         reward_shift=system.reward_shift,
+        evaluation_episodes=100,
         source=f"bike sharing with {system.zones} zones (appendix on experimental configurations)",
         environment_id=system.environment_id,
         host=host,

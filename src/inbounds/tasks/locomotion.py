@@ -66,6 +66,7 @@ class LocomotionSpec:
     """Distance in metres, elevation in degrees, where to look, and the body to follow (-1: none)."""
     reward_shift: float = 0.0
     discount: float = 0.99
+    evaluation_episodes: int = 10
 
 
 def _torque_cost(weight: float, actions: Array) -> Array:
@@ -277,6 +278,7 @@ SPECS = {
             camera=(0.85, -90.0, (0.0, 0.0, 0.0), -1),
             reward_shift=1.0,
             discount=0.9,  # an arm is at its target within ten steps: what comes later only hides how actions differ
+            evaluation_episodes=100,
         ),
         LocomotionSpec(
             name="halfcheetah",
@@ -372,6 +374,7 @@ def locomotion_task(name: str) -> Task:
         compiled=None,
         ends_only_in_failure=True,
         discount=spec.discount,
+        evaluation_episodes=spec.evaluation_episodes,
         make_environment=make_environment,
         observation_names=spec.observation_names,
         action_names=spec.action_names,

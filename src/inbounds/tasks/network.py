@@ -125,6 +125,7 @@ def network_task(name: str) -> Task:
         compiled=partial(compiled_network, name),
         ends_only_in_failure=True,
         discount=0.5,  # queues forget within seconds: what comes later only hides how actions differ
+        evaluation_episodes=5,  # of 1,000 steps each: they differ by a thousandth
         make_environment=partial(
             guarded, environment, constraint, action_low=low, action_high=high, task_name=name, draw=draw
         ),

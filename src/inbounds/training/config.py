@@ -41,8 +41,8 @@ class TrainingConfig:
     """Transitions that each replay ring holds."""
     evaluate_every: int = 10_000
     """Environment steps between two evaluations; 0 evaluates at the end only."""
-    episodes: int = 10
-    """Episodes per evaluation and seed."""
+    episodes: int | None = None
+    """Episodes per evaluation and seed; by default what the task asks for, 100 short ones or 5 to 10 long ones."""
     policy: Literal["best", "last"] = "best"
     """Which policy of a seed is kept to act: that of its best evaluation, or the last one."""
     scale_observations: bool | None = None
@@ -68,7 +68,7 @@ class TrainingConfig:
         """Refuse what cannot work, with the remedy."""
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if value is None and name in ("environments", "warm_up"):
+            if value is None and name in ("environments", "warm_up", "episodes"):
                 continue
             if not is_whole(value, least):
                 raise ConfigurationError(f"{name}={value!r} must be at least {least}, a whole number.")

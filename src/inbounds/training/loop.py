@@ -87,7 +87,8 @@ class Training:
             self.collector = HostCollector(
                 task, self.programs, keys, self.seeds, config.warm_up_steps(learner), threads
             )
-        self.evaluator = Evaluator(task, learner, self.spec, config.episodes, threads)
+        episodes = config.episodes or task.evaluation_episodes
+        self.evaluator = Evaluator(task, learner, self.spec, episodes, threads)
         self.keys = keys
         self.seconds = 0.0
         self.logged_counters: Any = None
@@ -326,6 +327,7 @@ def resolved(
         "training": {
             **dataclasses.asdict(config),
             "environments": environments,
+            "episodes": config.episodes or task.evaluation_episodes,
             "warm_up": config.warm_up_steps(learner),
         },
     }
