@@ -221,3 +221,41 @@ def test_the_wanted_entropy_can_begin_near_that_of_a_uniform_law(updates, wanted
     empty = jax.eval_shape(lambda key: learner.init(key, NOWHERE), jax.random.key(0))
     state = empty._replace(updates=jnp.asarray(updates), feasible_share=jnp.asarray([10.0, 100.0]))
     assert float(target_entropy(learner, state, NOWHERE)) == pytest.approx(wanted)
+
+
+# The average that is judged ----------------------------------------------------------------------------------
+
+
+def test_an_averaged_policy_follows_the_actor_by_a_fixed_share_of_the_way(batch):
+    states = states_of(Aram(averaging=4, **SMALL), NOWHERE, batch, 3)
+    actors = [jax.tree.leaves(state.trained.actor) for state in states]
+    expected = actors[0]
+    for actor in actors[1:]:
+        expected = [average + (leaf - average) / 4 for average, leaf in zip(expected, actor, strict=True)]
+    for found, wanted in zip(jax.tree.leaves(states[-1].averaged), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_the_average_is_what_is_judged_and_kept_and_the_actor_is_what_explores(batch):
+    learner = Aram(averaging=1_000, **SMALL)
+    state = states_of(learner, NOWHERE, batch, 3)[-1]
+    plain, batched = Aram(**SMALL), jax.tree.map(lambda leaf: leaf[None], state)
+    as_average = state._replace(trained=state.trained._replace(actor=state.averaged), averaged=None)
+    ask = (NOWHERE, SEEN, PREFERENCE)
+    np.testing.assert_array_equal(learner.deterministic(state, *ask), plain.deterministic(as_average, *ask))
+    assert np.any(
+        learner.deterministic(state, *ask) != plain.deterministic(state._replace(averaged=None), *ask)
+    )
+    jax.tree.map(np.testing.assert_array_equal, learner.export(state), plain.export(as_average))
+    explored = [
+        one.act(
+            batched,
+            NOWHERE,
+            SEEN[None],
+            jnp.broadcast_to(PREFERENCE, (1, 3, 2)),
+            jax.random.key(0)[None],
+            False,
+        )
+        for one in (learner, plain)
+    ]
+    np.testing.assert_array_equal(explored[0].proposals, explored[1].proposals)

@@ -99,6 +99,8 @@ ON_DEFAULT: dict[str, Idea] = {
     "entropy-from-0.5": Idea(("halfcheetah", "ant"), {"entropy_at_first": 0.5, "entropy_ramp": 100_000}),
     "temperature-fixed-0.3": Idea(("halfcheetah", "hopper"), {"temperature": 0.3}),
     "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
+    # Noise of single updates, which an average over many does not have.
+    "averaged-policy": Idea(("reacher", "halfcheetah", "hopper", "nsfnet", "bss5z"), {"averaging": 2_000}),
     # Explore less around a start that is good already.
     "entropy-target-27": Idea(("nsfnet",), {"entropy_target": -27.0}),
     "entropy-target-45": Idea(("nsfnet",), {"entropy_target": -45.0}),

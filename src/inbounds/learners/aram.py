@@ -132,6 +132,8 @@ class Aram:
     last_resort: Literal["projection", "ray", "uniform"] = "projection"
     """What acts when every proposal is infeasible in training: the nearest action, the last one's ray from inside C(s)
     to its boundary, or a draw from C(s)."""
+    averaging: int = 0
+    """Updates over which the policy that is judged and kept averages the actor's weights; 0 keeps the actor itself."""
     hidden: tuple[int, ...] = (256, 256)
     """Width of the hidden layers."""
     learning_rate: float = 3e-4
@@ -188,6 +190,7 @@ class Aram:
             feasible_share=jnp.zeros(2, jnp.float32),
             entropy_drop=jnp.zeros((), jnp.float32),
             scale=unit_scale(outputs),
+            averaged=actor if self.averaging else None,
         )
 
     def optimiser(self) -> optax.GradientTransformation:
@@ -230,13 +233,13 @@ class Aram:
 
     def export(self, state: AramState) -> dict[str, Any]:
         """Return the actor: acceptance and projection need nothing else that was learnt."""
-        return export_network("actor", state.trained.actor)
+        return export_network("actor", state.judged_actor)
 
     def deterministic(
         self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array
     ) -> jax.Array:
         """Return tanh of the mean in the environment's units, before any projection."""
-        centre = law(self, state.trained.actor, spec, observation, preference).mean
+        centre = law(self, state.judged_actor, spec, observation, preference).mean
         return spec.box.stretch(jnp.tanh(centre))
 
     def samples(
@@ -249,7 +252,7 @@ class Aram:
         count: int,
     ) -> jax.Array:
         """Draw raw actions of the policy network, before acceptance."""
-        one = law(self, state.trained.actor, spec, observation, preference)
+        one = law(self, state.judged_actor, spec, observation, preference)
         proposal = jax.tree.map(lambda leaf: leaf[..., None, :], one)
         noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
         return spec.box.stretch(squash(proposal, noise).value)
@@ -356,6 +359,9 @@ class Aram:
         following = state._replace(
             trained=trained, target_critic=target_critic, optimiser=optimiser, updates=updates
         )
+        if self.averaging:
+            averaged = optax.incremental_update(trained.actor, state.averaged, 1.0 / self.averaging)
+            following = following._replace(averaged=averaged)
         if self.normalise_values:
             following = following._replace(scale=with_moments(state.scale, target, updates))
         return with_snapshot(self, following), metrics

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COUNTS = {
     **dict.fromkeys(("proposals", "policy_preferences", "truncation_draws", "batch_size"), 1),
     **dict.fromkeys(("snapshot_interval", "share_interval"), 1),
-    **dict.fromkeys(("snapshots", "snapshot_start", "critic_lead", "entropy_ramp"), 0),
+    **dict.fromkeys(("snapshots", "snapshot_start", "critic_lead", "entropy_ramp", "averaging"), 0),
 }
 """Settings that count something, and the least that makes sense."""
 NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
