@@ -33,9 +33,10 @@ from inbounds.training.record import RunFolder
 
 ROUNDS = 5
 PRECISIONS = ("highest", "tensorfloat32", "bfloat16")
-VARIANTS = ("default", "one-thread", "flat-optimiser", *PRECISIONS)
+HALF_SEARCH = "half-precision-search"
+VARIANTS = ("default", "one-thread", "flat-optimiser", HALF_SEARCH, *PRECISIONS)
 """As trained; updates launched by the thread that steps environments; Adam over one flat vector instead of one array
-per layer; other precisions of matrix products."""
+per layer; the supremum's winner found in bfloat16; other precisions of matrix products."""
 POLICY_LOSSES = {"plain": {}, "supremum": {"policy_preferences": 4, "snapshots": 4}}
 
 
@@ -108,7 +109,8 @@ def measure(task_name: str, loss: str, variant: str, arguments: argparse.Namespa
     """Train for a while and return where the time went."""
     task = make(task_name).normalised(rewards=False)
     kind = FlatAram if variant == "flat-optimiser" else Aram
-    learner = kind(hidden=tuple(arguments.hidden), **POLICY_LOSSES[loss])
+    settings = {**POLICY_LOSSES[loss], "half_precision_search": variant == HALF_SEARCH}
+    learner = kind(hidden=tuple(arguments.hidden), **settings)
     jax.config.update("jax_default_matmul_precision", variant if variant in PRECISIONS else None)
     environments, seeds = arguments.environments, arguments.seeds
     config = TrainingConfig(
