@@ -283,7 +283,8 @@ def test_moving_the_scale_changes_no_value():
         ({"critic_lead": -1}, "0 or more"),
         ({"entropy_ramp": -1}, "0 or more"),
         ({"gamma": 1.0}, "the task's"),
-        ({"entropy_at_first": 0.7}, "ln 2"),
+        *(({"entropy_at_first": value}, "ln 2") for value in (0.7, -1.5)),
+        ({"entropy_at_first": 0.5, "temperature": 0.2}, "Drop one of them"),
         ({"entropy_at_first": 0.5, "entropy_ramp": 0}, "such as entropy_ramp=100_000"),
         (
             {"entropy_at_first": 0.5, "acceptance_lever": "entropy", "acceptance_target": 0.9},

@@ -240,11 +240,11 @@ def test_the_average_is_what_is_judged_and_kept_and_the_actor_is_what_explores(b
     learner = Aram(averaging=1_000, **SMALL)
     state = states_of(learner, NOWHERE, batch, 3)[-1]
     plain, batched = Aram(**SMALL), jax.tree.map(lambda leaf: leaf[None], state)
-    as_average = state._replace(trained=state.trained._replace(actor=state.averaged), averaged=None)
+    as_average = state._replace(trained=state.trained._replace(actor=state.averaged), averaged=())
     ask = (NOWHERE, SEEN, PREFERENCE)
     np.testing.assert_array_equal(learner.deterministic(state, *ask), plain.deterministic(as_average, *ask))
     assert np.any(
-        learner.deterministic(state, *ask) != plain.deterministic(state._replace(averaged=None), *ask)
+        learner.deterministic(state, *ask) != plain.deterministic(state._replace(averaged=()), *ask)
     )
     jax.tree.map(np.testing.assert_array_equal, learner.export(state), plain.export(as_average))
     explored = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import jax
@@ -11,9 +12,11 @@ from safetensors.numpy import load_file
 
 import inbounds as ib
 from inbounds.benchmark.trained import TrainedRun
+from inbounds.errors import ConfigurationError
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
 from inbounds.learners.registry import make_learner
+from inbounds.tasks.task import AssembledTask
 from inbounds.training import api
 from inbounds.training.api import scaled_task, train
 from inbounds.training.checkpoint import flatten, latest_checkpoint, read_checkpoint
@@ -166,3 +169,25 @@ def test_the_device_is_chosen_before_anything_is_measured_on_it(task, tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         train(task, LEARNER, out=tmp_path / "run", steps=80, device="cpu", **SETTINGS)
     assert order == [("jax_platforms", "cpu"), "measured"]
+
+
+def test_the_average_that_was_judged_is_what_a_run_keeps(task, tmp_path):
+    learner = dataclasses.replace(LEARNER, averaging=5)
+    train(task, learner, out=tmp_path / "run", steps=80, **SETTINGS)
+    opened = TrainedRun.open(tmp_path / "run", task)
+    found = Evaluator(task, opened.learner, opened.spec, SETTINGS["episodes"]).evaluate(
+        opened.states, list(opened.seeds), (0.9, 0.1), salt=SHARED_EPISODES
+    )
+    rows = [row for row in RunFolder(tmp_path / "run").rows(EVALUATIONS) if row["step"] == 80]
+    np.testing.assert_array_equal(found.returns.mean(axis=1), [row["return"] for row in rows])
+
+
+def test_a_run_is_judged_by_as_many_episodes_as_its_task_asks_for_even_when_resumed(task, tmp_path):
+    settings = {name: value for name, value in SETTINGS.items() if name != "episodes"}
+    fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+    asking = AssembledTask(**{**fields, "evaluation_episodes": 3})
+    train(asking, LEARNER, out=tmp_path / "run", steps=40, **settings)
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())["training"]["episodes"]
+    assert recorded == 3
+    with pytest.raises(ConfigurationError, match=f"Resume with episodes={recorded}"):
+        train(asking, LEARNER, out=tmp_path / "run", steps=80, resume=True, **{**settings, "episodes": 7})

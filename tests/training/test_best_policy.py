@@ -67,6 +67,7 @@ class Scripted:
             exported = flatten(jax.vmap(TINY.export)(states))
             learnt = SHORT["warm_up"] + int(states.updates[0])  # one update per step after the warm-up
             step = min(SCRIPT, key=lambda one: abs(one - learnt))
+            assert abs(step - learnt) <= SHORT["environments"]
             self.policies[step] = {name: np.array(array) for name, array in exported.items()}
             found = real(evaluator, states, seeds, preference, salt)
             return found._replace(returns=np.array(SCRIPT[step])[:, None])

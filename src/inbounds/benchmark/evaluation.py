@@ -25,7 +25,7 @@ from inbounds.training.evaluate import Evaluation, Evaluator
 from inbounds.training.loop import available_threads
 
 FRESH = 1_000_000_007
-"""Salt of the final evaluation: larger than any step count, so that its episodes are new to the run."""
+"""Salt of the final evaluation: not the one of evaluations while learning, so that its episodes are new to the run."""
 EPISODES = 100
 """Episodes per seed behind every number of a final table."""
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)

@@ -90,7 +90,8 @@ ON_DEFAULT: dict[str, Idea] = {
     ),
     "share-held-by-acceptance-0.99": Idea(("halfcheetah", "ant"), {"acceptance_target": 0.99}),
     "discount-0.97": Idea(("halfcheetah", "hopper"), {"gamma": 0.97}),
-    "discount-0.9": Idea(("reacher", *RESOURCES), {"gamma": 0.9}),
+    "discount-0.99": Idea(("reacher", "nsfnet"), {"gamma": 0.99}),
+    "discount-0.9": Idea(RESOURCES, {"gamma": 0.9}),
     "discount-0.5": Idea(("bss3z", "bss5z"), {"gamma": 0.5}),
     # Explore widely for longer: seeds of HalfCheetah that settle early stay where they are.
     "entropy-from-0": Idea(

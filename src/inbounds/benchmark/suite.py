@@ -21,8 +21,10 @@ STEPS = {
 is usually given, and the others are shorter because their curves are flat by then."""
 EVALUATION: dict[str, dict[str, int]] = {
     **{task: {"evaluate_every": 10_000} for task in ("reacher", "bss3z", "bss5z")},
-    **{task: {"evaluate_every": 50_000} for task in ("halfcheetah", "hopper", "hoppervel", "ant")},
-    **{task: {"evaluate_every": 50_000} for task in ("nsfnet", "nsfnet20d")},
+    **{
+        task: {"evaluate_every": 50_000}
+        for task in ("halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "nsfnet20d")
+    },
 }
 """How often policies are judged while they learn: less often where that takes long."""
 RIVALS = ("dpre", "spre", "nfwpo", "flowpg", "focops")

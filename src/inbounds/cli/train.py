@@ -115,7 +115,7 @@ def settings_rows(request: Request, task: Any) -> Iterator[tuple[str, str]]:
     """Return training settings and the learner's own, on a few lines; what is left open is the task's."""
     training = dataclasses.asdict(request.training) | {
         "warm_up": request.training.warm_up_steps(request.learner),
-        "episodes": request.training.episodes or task.evaluation_episodes,
+        "episodes": request.training.episodes_of(task),
     }
     shown = [
         f"{name} {plain(value)}" for name, value in training.items() if name != "out" and value is not None

@@ -101,7 +101,8 @@ class Aram:
     entropy_reference: Literal["box", "feasible"] = "feasible"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
     entropy_at_first: float | None = None
-    """Where the target begins to fall, per dimension: ln 2 is a uniform law on the box; None is `entropy_target`."""
+    """Where the target begins to fall, per dimension: -1 is the usual one, ln 2 a uniform law on the box; None begins
+    at `entropy_target`."""
     entropy_ramp: int = 50_000
     """Updates over which the target falls from where it begins to the feasible set's (or box's); 0 begins there.
     Steps over which a controller can move it through its whole range."""
@@ -190,7 +191,7 @@ class Aram:
             feasible_share=jnp.zeros(2, jnp.float32),
             entropy_drop=jnp.zeros((), jnp.float32),
             scale=unit_scale(outputs),
-            averaged=actor if self.averaging else None,
+            averaged=actor if self.averaging else (),
         )
 
     def optimiser(self) -> optax.GradientTransformation:

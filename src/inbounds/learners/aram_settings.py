@@ -31,8 +31,8 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "initial_temperature": ("above 0", lambda value: value > 0),
     "entropy_target": ("that is finite, or None", lambda value: True),
     "entropy_at_first": (
-        "of at most ln 2, which is a uniform law, or None",
-        lambda value: value <= math.log(2),
+        "in [-1, ln 2], from the usual target to a uniform law, or None",
+        lambda value: -1 <= value <= math.log(2),
     ),
     "degrees": ("above 0", lambda value: value > 0),
     "learning_rate": ("above 0", lambda value: value > 0),
@@ -108,6 +108,11 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             f"entropy_at_first={settings.entropy_at_first} is where a ramp begins, and entropy_ramp=0 has none. "
             f"Pass the updates that it takes, such as entropy_ramp=100_000."
+        )
+    if settings.entropy_at_first is not None and settings.temperature is not None:
+        raise ConfigurationError(
+            f"entropy_at_first begins what a tuned temperature aims at, but temperature={settings.temperature} is "
+            f"fixed. Drop one of them."
         )
     if settings.entropy_at_first is not None and settings.acceptance_lever == "entropy":
         raise ConfigurationError(

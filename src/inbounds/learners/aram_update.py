@@ -47,13 +47,13 @@ class AramState(NamedTuple):
     """How far below the box's the entropy target is, in nats, where a controller moves it."""
     scale: ValueScale
     """What the critics' outputs are relative to."""
-    averaged: Network | None
-    """The actor averaged over its last updates, where that is what is judged and kept."""
+    averaged: Network
+    """The actor averaged over its last updates, where that is what is judged and kept; otherwise no layers."""
 
     @property
     def judged_actor(self) -> Network:
         """Return the network that is evaluated and exported."""
-        return self.trained.actor if self.averaged is None else self.averaged
+        return self.averaged or self.trained.actor
 
 
 class UpdateNoise(NamedTuple):

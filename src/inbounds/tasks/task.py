@@ -65,7 +65,7 @@ class Task:
     """What a reward one step later is worth, for learners that leave it to the task. Where effects of an action fade
     within a few steps, less shows better how actions differ."""
     evaluation_episodes: int = 10
-    """Episodes that judge a policy while it learns, unless a run says otherwise: many where they are short."""
+    """Episodes that judge a policy while it learns, unless a run passes `episodes`; many where they are short."""
     is_reward_scaled: bool = False
     """The scale of rewards was chosen for training, and learners measure no other."""
     starting_action: Reference | NDArray[np.float32] | None = None

@@ -72,6 +72,7 @@ def train(
     folder = RunFolder(path)
     if resume:
         require_same_task(chosen, folder)
+        config = with_recorded_episodes(config, folder)
     chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
     training = Training(chosen, agent, config, folder, callbacks)
     if resume:
@@ -101,6 +102,17 @@ def require_same_task(task: Task, folder: RunFolder) -> None:
                 f"{folder.path} was trained with {name} {recorded[name]}, the task has {value}. Resume with the same, "
                 f"or train in another folder."
             )
+
+
+def with_recorded_episodes(config: TrainingConfig, folder: RunFolder) -> TrainingConfig:
+    """Return the settings of a resumed run, judged as it was: other episodes know another best policy."""
+    recorded = folder.config()["training"]["episodes"]
+    if config.episodes not in (None, recorded):
+        raise ConfigurationError(
+            f"{folder.path} is judged by {recorded} episodes, not {config.episodes}: what was the best until now could "
+            f"not be compared. Resume with episodes={recorded}, or leave it out."
+        )
+    return dataclasses.replace(config, episodes=recorded)
 
 
 def scaled_task(

@@ -12,6 +12,7 @@ from inbounds.settings import is_number, is_whole
 
 if TYPE_CHECKING:
     from inbounds.learners.learner import Learner
+    from inbounds.tasks.task import Task
 
 
 LEAST = {
@@ -88,6 +89,10 @@ class TrainingConfig:
         for name in ("scale_observations", "scale_rewards"):
             if getattr(self, name) not in (None, True, False):
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be True, False or None.")
+
+    def episodes_of(self, task: Task) -> int:
+        """Return how many episodes judge a policy while it learns."""
+        return self.episodes or task.evaluation_episodes
 
     def warm_up_steps(self, learner: Learner) -> int:
         """Return the length of the random phase; an on-policy learner acts and learns from the first step on."""

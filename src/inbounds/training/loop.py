@@ -31,6 +31,7 @@ from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.config import TrainingConfig, require_learnable
 from inbounds.training.evaluate import Evaluation, Evaluator
 from inbounds.training.host_collector import Episodes, HostCollector
+from inbounds.training.interrupts import deferred_interrupt
 from inbounds.training.program import Programs, TrainingState, seed_keys
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 
@@ -87,8 +88,7 @@ class Training:
             self.collector = HostCollector(
                 task, self.programs, keys, self.seeds, config.warm_up_steps(learner), threads
             )
-        episodes = config.episodes or task.evaluation_episodes
-        self.evaluator = Evaluator(task, learner, self.spec, episodes, threads)
+        self.evaluator = Evaluator(task, learner, self.spec, config.episodes_of(task), threads)
         self.keys = keys
         self.seconds = 0.0
         self.logged_counters: Any = None
@@ -150,9 +150,9 @@ class Training:
         return self.spec.start is not None and getattr(self.learner, "start", "box") == "task"
 
     def run(self) -> None:
-        """Train to the last step, evaluating and saving on the way; Ctrl-C saves first."""
+        """Train to the last step, evaluating and saving on the way; Ctrl-C saves at the next report, then raises."""
         config = self.config
-        try:
+        with deferred_interrupt() as asked:
             if self.step == 0 and self.begins_at_a_start:
                 self._evaluate()  # what was sensible before may stay the best
             while self.step < config.steps:
@@ -165,13 +165,12 @@ class Training:
                 stop = self._log(metrics, episodes, turns * self.environments / elapsed)
                 if self._is_due(config.evaluate_every) or self.step >= config.steps:
                     stop = self._evaluate() or stop
-                if stop or self._is_due(config.checkpoint_every) or self.step >= config.steps:
+                if stop or asked or self._is_due(config.checkpoint_every) or self.step >= config.steps:
                     self.save()
+                if asked:
+                    raise KeyboardInterrupt
                 if stop:
                     return
-        except KeyboardInterrupt:
-            self.save()
-            raise
 
     def _turns_to_next_event(self) -> int:
         """Return how many turns may pass before something must be logged, evaluated or saved."""
@@ -327,7 +326,7 @@ def resolved(
         "training": {
             **dataclasses.asdict(config),
             "environments": environments,
-            "episodes": config.episodes or task.evaluation_episodes,
+            "episodes": config.episodes_of(task),
             "warm_up": config.warm_up_steps(learner),
         },
     }
