@@ -171,6 +171,7 @@ def test_the_device_is_chosen_before_anything_is_measured_on_it(task, tmp_path, 
     assert order == [("jax_platforms", "cpu"), "measured"]
 
 
+@pytest.mark.slow
 def test_the_average_that_was_judged_is_what_a_run_keeps(task, tmp_path):
     learner = dataclasses.replace(LEARNER, averaging=5)
     train(task, learner, out=tmp_path / "run", steps=80, **SETTINGS)
@@ -182,6 +183,7 @@ def test_the_average_that_was_judged_is_what_a_run_keeps(task, tmp_path):
     np.testing.assert_array_equal(found.returns.mean(axis=1), [row["return"] for row in rows])
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_by_as_many_episodes_as_its_task_asks_for_even_when_resumed(task, tmp_path):
     settings = {name: value for name, value in SETTINGS.items() if name != "episodes"}
     fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}

@@ -44,6 +44,7 @@ class Broken:
         raise FloatingPointError("the update failed")
 
 
+@pytest.mark.slow
 def test_a_failure_in_the_thread_arrives_where_environments_are_stepped(tmp_path, monkeypatch):
     with CountingThread() as launcher, pytest.raises(FloatingPointError, match="the update failed"):
         monkeypatch.setattr("inbounds.training.host_collector.HostCollector._learn", Broken())

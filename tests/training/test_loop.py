@@ -63,6 +63,7 @@ def compiled_run(tmp_path_factory):
     return folder, summary
 
 
+@pytest.mark.slow
 def test_all_evaluations_of_a_run_play_the_same_episodes(tmp_path):
     """During the warm-up the policy does not change, so that only other episodes could change what it earns."""
     train(
