@@ -29,6 +29,7 @@ def run_of(start: str) -> TrainedRun:
     return TrainedRun(RunFolder(Path("unused")), TASK, learner, spec, (0, 1), states, 0)
 
 
+@pytest.mark.slow
 def test_a_policy_that_is_the_reference_differs_from_it_in_no_episode() -> None:
     found = compare_with_reference(run_of("task"), "never-moving", episodes=6)
     np.testing.assert_array_equal(found.differences, np.zeros((2, 6)))

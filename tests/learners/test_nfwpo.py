@@ -91,6 +91,7 @@ def test_targets_are_feasible_so_the_actor_is_pulled_inside():
     assert np.max(np.asarray(spec.constraint.violation(observation, target))) < 1e-5
 
 
+@pytest.mark.slow
 def test_no_gradient_reaches_the_actor_through_its_target():
     probe = moving_optimum()
     spec, learner = spec_of(probe), Nfwpo(hidden=(16,))

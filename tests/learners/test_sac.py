@@ -80,6 +80,7 @@ def step_once(learner, spec, seed=0):
     return state, batch, noise, gradient, metrics
 
 
+@pytest.mark.slow
 def test_the_critics_regress_on_the_soft_target_of_the_less_optimistic_twin():
     learner, spec = Sac(hidden=(8,), batch_size=4, gamma=0.9, temperature=0.3), spec_of(boundary_optimum())
     state, batch, noise, _, metrics = step_once(learner, spec)

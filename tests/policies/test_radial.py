@@ -65,6 +65,7 @@ def test_alpha_projection_moves_only_what_is_outside_and_along_its_ray(name):
     np.testing.assert_allclose(cross, 0.0, atol=1e-5)
 
 
+@pytest.mark.slow
 @some_sets
 def test_the_slope_of_the_squash_is_its_jacobians_determinant(name):
     actions = jnp.concatenate([some(32, scale=0.5), some(8, scale=0.005)])

@@ -136,6 +136,7 @@ def test_a_feasible_action_whose_packets_exceed_the_capacity_lets_queues_and_del
 # What is observed and rewarded -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_the_first_observation_is_zero_and_ten_intervals_enter_one_by_one(name: str) -> None:
     start, first = jax.eval_shape(NetworkEnvironment(LAYOUTS[name]).reset, jax.random.key(0))

@@ -20,6 +20,7 @@ FREE = tuple((name, policy) for name in names() for policy in ("uniform", "inter
 BIKES = (("bss3z", "never-moving"), ("bss5z", "never-moving"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "policy"), FREE + BIKES)
 def test_every_action_of_a_reference_policy_is_feasible(name: str, policy: str) -> None:
     task = make(name)

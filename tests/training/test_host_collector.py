@@ -51,6 +51,7 @@ def test_a_failure_in_the_thread_arrives_where_environments_are_stepped(tmp_path
         trained(tmp_path / "run", launcher)
 
 
+@pytest.mark.slow
 def test_a_thread_that_launches_updates_changes_nothing_but_time(tmp_path):
     with CountingThread() as launcher:
         beside = trained(tmp_path / "beside", launcher)

@@ -77,6 +77,7 @@ def test_all_evaluations_of_a_run_play_the_same_episodes(tmp_path):
     assert len(returns) == 4 and len(set(returns)) == 1
 
 
+@pytest.mark.slow
 def test_a_run_folder_explains_itself(compiled_run):
     folder, summary = compiled_run
     config = json.loads((folder / "config.json").read_text())
@@ -92,6 +93,7 @@ def test_a_run_folder_explains_itself(compiled_run):
     assert f"{provenance['preparation_seconds']:.1f} s of it before the first step" in str(summary)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_the_run_that_was_never_interrupted(compiled_run, tmp_path):
     train(moving_task(), TINY, out=tmp_path / "run", steps=80, seeds=2, evaluate_every=40, **SHORT)
     train(
@@ -149,6 +151,7 @@ def test_a_killed_run_loses_only_what_came_after_its_last_checkpoint(compiled_ru
     assert_same_run(tmp_path / "whole", out)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused_whole(compiled_run, tmp_path):
     newest = latest_checkpoint(compiled_run[0] / "checkpoints")
     copy = tmp_path / newest.name

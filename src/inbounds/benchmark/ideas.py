@@ -90,7 +90,7 @@ ON_DEFAULT: dict[str, Idea] = {
     ),
     "share-held-by-acceptance-0.99": Idea(("halfcheetah", "ant"), {"acceptance_target": 0.99}),
     "discount-0.97": Idea(("halfcheetah", "hopper"), {"gamma": 0.97}),
-    "discount-0.99": Idea(("reacher", "nsfnet"), {"gamma": 0.99}),
+    # 0.99 everywhere is scaled-rewards-preferences-from-0.8-entropy-falling, above.
     "discount-0.9": Idea(RESOURCES, {"gamma": 0.9}),
     "discount-0.5": Idea(("bss3z", "bss5z"), {"gamma": 0.5}),
     # Explore widely for longer: seeds of HalfCheetah that settle early stay where they are.
