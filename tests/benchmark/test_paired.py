@@ -37,6 +37,7 @@ def test_a_policy_that_is_the_reference_differs_from_it_in_no_episode() -> None:
     assert -1_700 < found.reference_mean < -1_100
 
 
+@pytest.mark.slow
 def test_a_policy_that_moves_bikes_about_is_worse() -> None:
     found = compare_with_reference(run_of("box"), "never-moving", episodes=6)
     assert found.verdict == "worse" and found.interval[1] < 0

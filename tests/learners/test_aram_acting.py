@@ -236,6 +236,7 @@ def test_an_averaged_policy_follows_the_actor_by_a_fixed_share_of_the_way(batch)
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_average_is_what_is_judged_and_kept_and_the_actor_is_what_explores(batch):
     learner = Aram(averaging=1_000, **SMALL)
     state = states_of(learner, NOWHERE, batch, 3)[-1]

@@ -32,6 +32,7 @@ def layer(constraint, low=LOW, high=HIGH):
     return lambda action: OptLayer().bounded((), spec, jnp.asarray(OBSERVATION, jnp.float32), action)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [name if name == "band" else pytest.param(name, marks=pytest.mark.slow) for name in SETS],

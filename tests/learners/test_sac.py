@@ -105,6 +105,7 @@ def test_the_penalty_changes_the_actors_gradient_only():
     assert not np.allclose(plain.actor[-1].bias, priced.actor[-1].bias)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("log_std", "is_wider"), [(-3.0, False), (-0.5, True)])
 def test_a_tuned_temperature_moves_the_entropy_to_minus_the_dimension(log_std, is_wider):
     """The entropy of N(0, e^-3) is -1.6 per entry, that of N(0, e^-0.5) is 0.9, less what the squashing takes."""

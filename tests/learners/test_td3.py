@@ -126,6 +126,7 @@ def test_actor_and_targets_wait_for_their_turn():
     assert not is_same(second.actor, first.actor) and not is_same(second.target_critic, first.target_critic)
 
 
+@pytest.mark.slow
 def test_exploration_noise_is_a_share_of_half_the_box():
     """A box of half width 4 around 1: a tenth of the range that the network sees is 0.4 in the environment's units."""
     low, high = np.full(2, -3.0, np.float32), np.full(2, 5.0, np.float32)

@@ -50,6 +50,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_no_feasible_action_lies_farther(name):
     constraint, matrix, bound = CASES[name]

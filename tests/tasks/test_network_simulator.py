@@ -150,6 +150,7 @@ def test_the_first_observation_is_zero_and_ten_intervals_enter_one_by_one(name: 
             np.testing.assert_array_equal(seen[step, :-1], seen[step - 1, 1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_the_features_are_send_rate_receive_rate_round_trip_time_and_loss_of_the_first_sender(
     name: str,

@@ -163,6 +163,7 @@ def test_a_damaged_checkpoint_is_refused_whole(compiled_run, tmp_path):
         read_checkpoint(copy)
 
 
+@pytest.mark.slow
 def test_a_foreign_checkpoint_is_refused(compiled_run):
     with pytest.raises(CheckpointError, match="another learner"):
         train(
