@@ -34,9 +34,9 @@ from inbounds.training.record import RunFolder
 ROUNDS = 5
 PRECISIONS = ("highest", "tensorfloat32", "bfloat16")
 HALF_SEARCH = "half-precision-search"
-VARIANTS = ("default", "one-thread", "flat-optimiser", HALF_SEARCH, *PRECISIONS)
-"""As trained; updates launched by the thread that steps environments; Adam over one flat vector instead of one array
-per layer; the supremum's winner found in bfloat16; other precisions of matrix products."""
+VARIANTS = ("default", "flat-optimiser", HALF_SEARCH, *PRECISIONS)
+"""As trained; Adam over one flat vector instead of one array per layer; the supremum's winner found in bfloat16; other
+precisions of matrix products."""
 POLICY_LOSSES = {"plain": {}, "supremum": {"policy_preferences": 4, "snapshots": 4}}
 
 
@@ -126,8 +126,6 @@ def measure(task_name: str, loss: str, variant: str, arguments: argparse.Namespa
         folder.create(resolved(task, learner, "aram", config, environments), {})
         training.start()
         state, collector = training.state, training.collector
-        if variant == "one-thread":
-            collector.launcher = None
         began = time.perf_counter()
         state, *_ = collector.run(state, 100)
         state, *_ = collector.run(state, arguments.turns)

@@ -33,10 +33,7 @@ def layer(constraint, low=LOW, high=HIGH):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "band" else pytest.param(name, marks=pytest.mark.slow) for name in SETS],
-)
+@pytest.mark.parametrize("name", SETS)
 def test_the_jacobian_is_that_of_finite_differences_and_symmetric(name):
     """In float64, step 1e-5; points whose active set changes within the step have no derivative and are left out."""
     constraint, step = SETS[name], 1e-5

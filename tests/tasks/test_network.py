@@ -165,6 +165,7 @@ def test_learners_begin_with_rates_that_earn_more_than_the_interior_point(start:
     task = network_task(start)
     assert isinstance(task.starting_action, np.ndarray)
     interior = np.asarray(task.constraint.interior_point(dimension=task.action_size))
+    assert float(task.constraint.violation(None, task.starting_action)) < -0.2  # not at the edge
     earned = []
     for action in (task.starting_action, interior):
         assert task.host is not None

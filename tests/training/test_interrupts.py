@@ -32,7 +32,6 @@ def press_ctrl_c():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="NOT RUN: another system sends interrupts otherwise")
 def test_ctrl_c_in_the_middle_of_a_turn_saves_and_the_run_can_go_on(tmp_path):
     folder, pressed = tmp_path / "run", []
 

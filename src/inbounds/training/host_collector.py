@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -52,9 +51,6 @@ class HostCollector:
         self.exact_resume = True
         self.lowest_reward = np.inf
         """Lowest training reward of the last `run`: Proposition 1 needs it not to be negative."""
-        # An accelerator's call returns when its last kernel is launched, and launching takes as long as the updates:
-        # without a thread of its own it would keep the host from stepping. A CPU's call returns at once.
-        self.launcher = None if jax.default_backend() == "cpu" else ThreadPoolExecutor(max_workers=1)
 
     def start(self) -> None:
         """Reset every environment from a seed of its own."""
@@ -75,30 +71,17 @@ class HostCollector:
             self.context, draw = self.programs.act(
                 state.learner, self.context, self.exchange, self.keys, np.int32(self.turn), warm=is_warm
             )
-            # Begun before the host waits for the actions: the device learns while the host steps.
-            learnt = self._begin_learning(state, metrics)
+            if self.pending is not None:
+                # Dispatched before the host waits for the actions: the device learns while the host steps.
+                state, metrics = self._learn(state, self.pending, self.turn - 1)
             observation = self.exchange.observation
             action = np.asarray(draw.action)
-            is_finite = bool(np.all(np.isfinite(action)))
-            if is_finite:
-                self.exchange = self._step(action, episodes)
-            state, metrics = learnt()
-            if not is_finite:
+            if not np.all(np.isfinite(action)):
                 break  # the policy itself has diverged: the metrics say so, and the loop stops the run
+            self.exchange = self._step(action, episodes)
             self.pending = Pending(observation, draw, self.exchange)
             self.turn += 1
         return state, metrics, episodes
-
-    def _begin_learning(
-        self, state: TrainingState, metrics: Metrics
-    ) -> Callable[[], tuple[TrainingState, Metrics]]:
-        """Start to learn from the pending step, if there is one, and return how to ask for the outcome."""
-        if self.pending is None:
-            return lambda: (state, metrics)
-        if self.launcher is not None:
-            return self.launcher.submit(self._learn, state, self.pending, self.turn - 1).result
-        learnt = self._learn(state, self.pending, self.turn - 1)
-        return lambda: learnt
 
     def _learn(self, state: TrainingState, pending: Pending, turn: int) -> tuple[TrainingState, Metrics]:
         is_warm = turn * self.count < self.warm_up
