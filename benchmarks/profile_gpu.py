@@ -186,6 +186,7 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, default=1_000_000)
     parser.add_argument("--hidden", nargs="+", type=int, default=[256, 256])
     arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
     found = {
         "provenance": provenance(),
         "floor_microseconds_per_kernel": round(kernel_floor(), 2),

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from inbounds.cli.options import parse
 from inbounds.cli.sparkline import sparkline
 from inbounds.cli.train import RewardWarning, Stopper, size
 from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.training.interrupts import ONE_REQUEST_SECONDS
 
 TINY = (
     *("--steps", "200", "--warm-up", "50", "--evaluate-every", "100", "--episodes", "2", "--capacity", "500"),
@@ -281,10 +283,11 @@ def test_negative_training_rewards_are_warned_about_once_and_only_on_the_augment
 
 def test_the_first_interrupt_asks_to_stop_and_the_second_one_stops() -> None:
     stopper = Stopper(Console(file=io.StringIO()))
-    with stopper.listening():
+    with stopper.requests.heard(signal.SIGINT):
         assert stopper({}) is False
         signal.raise_signal(signal.SIGINT)
         assert stopper({}) is True
+        time.sleep(1.5 * ONE_REQUEST_SECONDS)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

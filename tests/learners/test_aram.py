@@ -11,7 +11,8 @@ import scipy.stats
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram, rescaled
 from inbounds.learners.aram_settings import COUNTS, NUMBERS
-from inbounds.learners.aram_update import critic_values, squashed, target_entropy, total_loss
+from inbounds.learners.aram_update import squashed, target_entropy, total_loss
+from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.registry import make_learner, name_of
 from inbounds.learners.value_scale import scaled

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from inbounds.benchmark.plan import Planned, State
 from inbounds.benchmark.worker import BUSY, FAILURE, LOG, STOPPED, prepare
+from inbounds.training.interrupts import Requests
 
 Report = Callable[[str], None]
 STATUS = {0: State.FINISHED, STOPPED: State.BEGUN, BUSY: State.BEGUN}
@@ -31,18 +31,22 @@ class Job(NamedTuple):
 def run_locally(
     cells: Sequence[Planned], jobs: int, report: Report, environment: dict[str, str]
 ) -> dict[str, State]:
-    """Run cells side by side and return what became of each; Ctrl-C lets every one save before it ends."""
+    """Run cells side by side and return what became of each; Ctrl-C lets every one save before it ends.
+
+    A polite request to end (SIGTERM, as `timeout` and batch systems send it) counts as one: workers are sessions of
+    their own and would go on without us.
+    """
     waiting, ended = list(cells), dict[str, State]()
     running: list[Job] = []
-    with interrupts() as asked:
+    with Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
         told = 0
         while running or (waiting and not asked):
             while waiting and len(running) < jobs and not asked:
                 running.append(start(waiting.pop(0), environment))
                 report(f"started   {running[-1].planned.cell.name}")
             time.sleep(0.2)
-            if len(asked) > told:
-                told = len(asked)
+            if asked.count > told:
+                told = asked.count
                 report("stopping: every cell saves at its next report; Ctrl-C once more ends them at once")
                 for job in running:
                     job.process.send_signal(signal.SIGINT if told == 1 else signal.SIGKILL)
@@ -52,28 +56,6 @@ def run_locally(
                 ended[job.planned.cell.name] = state
                 report(verdict(job, state))
     return ended
-
-
-@contextlib.contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """Collect interrupts within a block instead of breaking off; outside the main thread they stay as they were.
-
-    A polite request to end (SIGTERM, as `timeout` and batch systems send it) counts as one: workers are sessions of
-    their own and would go on without us.
-    """
-    asked: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda number, frame: asked.append(number))
-    except ValueError:
-        yield asked
-        return
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def start(planned: Planned, environment: dict[str, str]) -> Job:

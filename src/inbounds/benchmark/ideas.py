@@ -98,8 +98,13 @@ ON_DEFAULT: dict[str, Idea] = {
         ("halfcheetah", "hopper", "ant"), {"entropy_at_first": 0.0, "entropy_ramp": 100_000}
     ),
     "entropy-from-0.5": Idea(("halfcheetah", "ant"), {"entropy_at_first": 0.5, "entropy_ramp": 100_000}),
-    "temperature-fixed-0.3": Idea(("halfcheetah", "hopper"), {"temperature": 0.3}),
+    "temperature-fixed-0.1": Idea(("hopper", "ant"), {"temperature": 0.1}),
+    "temperature-fixed-0.3": Idea(LOCOMOTION, {"temperature": 0.3}),
+    "temperature-fixed-0.5": Idea(("halfcheetah",), {"temperature": 0.5}),
     "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
+    # A stronger base learner.
+    "three-step-returns": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), {"return_steps": 3}),
+    "value-bins-101": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), {"value_bins": 101}),
     # Noise of single updates, which an average over many does not have.
     "averaged-policy": Idea(("reacher", "halfcheetah", "hopper", "nsfnet", "bss5z"), {"averaging": 2_000}),
     # Explore less around a start that is good already.
@@ -120,7 +125,9 @@ def idea_cells() -> Iterator[Cell]:
     for variant, idea in IDEAS.items():
         for task in idea.tasks:
             steps = STEPS[task]
-            training = pairs({"capacity": 2 * steps})
+            # A thousand steps of ten episodes cost as much as what is learnt in between.
+            rare = {"evaluate_every": 20_000} if task in LOCOMOTION else {}
+            training = pairs({"capacity": 2 * steps, **rare})
             yield Cell(
                 task,
                 "aram",

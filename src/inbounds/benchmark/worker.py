@@ -13,11 +13,11 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from inbounds.benchmark.cell import Cell, read_cell
 from inbounds.errors import ConfigurationError
+from inbounds.training.interrupts import Requests
 from inbounds.training.record import CONFIG, EVALUATIONS, METRICS, RunFolder
 
 CELL, FINAL, FAILURE, LOG, LOCK = "cell.json", "final.json", "failure.json", "log.txt", ".lock"
@@ -153,16 +153,10 @@ def work_on(folder: Path) -> int:
     """Run the cell of a folder that nobody else works on."""
     if (folder / FINAL).exists():
         return 0
-    asked: list[int] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask)
     cell = read_cell(folder / CELL)
     try:
-        return 0 if run_cell(folder, cell, lambda: bool(asked)) else STOPPED
+        with Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
+            return 0 if run_cell(folder, cell, lambda: bool(asked)) else STOPPED
     except Exception as error:
         failure = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         (folder / FAILURE).write_text(json.dumps(failure, indent=1) + "\n")

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +18,7 @@ from inbounds.cli.options import Request, parse
 from inbounds.cli.summary import show_summary, write_csv
 from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
 from inbounds.errors import ConfigurationError, InboundsError, UnknownNameError
+from inbounds.training.interrupts import Requests, break_off_at_second
 from inbounds.training.record import RunFolder
 
 
@@ -61,7 +61,7 @@ def run(arguments: list[str]) -> int:
     compilation = CompilationTime()
     began = time.monotonic()
     try:
-        with display, stopper.listening(), compilation.measured():
+        with display, stopper.requests.heard(signal.SIGINT), compilation.measured():
             train(
                 task,
                 request.learner,
@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
             write_csv(RunFolder(folder))
     run_folder = RunFolder(folder)
     run_folder.amend_provenance(compilation_seconds=round(compilation.seconds, 1))
-    if stopper.is_asked:
+    if stopper.requests:
         console.print(f"Stopped and saved. Resume with: inbounds train --resume {folder}", soft_wrap=True)
         return 130
     show_summary(console, run_folder, task, request.output.references, time.monotonic() - began)
@@ -175,29 +175,14 @@ class Stopper:
 
     def __init__(self, console: Console) -> None:
         """Start unasked."""
-        self.console, self.is_asked = console, False
+        self.console, self.requests = console, Requests(self._answer)
 
     def __call__(self, row: dict[str, Any]) -> bool:
         """Tell the loop whether to stop; a callback of `train`."""
-        return self.is_asked
+        return bool(self.requests)
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take over the interrupt within a block, where that is possible."""
-        try:
-            before = signal.signal(signal.SIGINT, self._interrupt)
-        except ValueError:  # only the main thread may: elsewhere an interrupt stays what it was
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.is_asked:
-            raise KeyboardInterrupt
-        self.is_asked = True
+    def _answer(self, count: int) -> None:
+        break_off_at_second(count)
         self.console.print(
             "stopping at the next report, after a checkpoint; Ctrl-C once more stops now and loses the work "
             "since the last one.",

@@ -92,6 +92,10 @@ class Aram:
     """Search the supremum over preferences in bfloat16; the winner is then evaluated in full precision."""
     critic_loss: Literal["componentwise", "scalarised"] = "componentwise"
     """`componentwise` is the published code's form, `scalarised` the paper's equation."""
+    value_bins: int = 0
+    """Bins over which critics spread the likelihood of a value, learnt by cross-entropy; 0 learns the value itself."""
+    return_steps: int = 1
+    """Steps of an episode whose rewards a target adds up before it asks the critics."""
     temperature: float | None = None
     """alpha; None tunes it towards the target entropy."""
     initial_temperature: float = 0.1
@@ -174,9 +178,12 @@ class Aram:
         actor_key, *critic_keys = jax.random.split(key, 3)
         inputs = spec.observation_size + self.conditions
         outputs = 1 if self.preference is not None else 2
-        sizes = (inputs + spec.box.size, *self.hidden, outputs)
+        sizes = (inputs + spec.box.size, *self.hidden, outputs * max(self.value_bins, 1))
         twins = [init_network(twin, sizes, spec.inputs) for twin in critic_keys]
         critic = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
+        if self.value_bins:
+            # All bins equally likely, a value of 0: random weights on the outermost bins would say thousands.
+            critic = (*critic[:-1], jax.tree.map(jnp.zeros_like, critic[-1]))
         actor = first_actor(self, actor_key, spec)
         temperature = self.temperature if self.temperature is not None else self.initial_temperature
         trained = Trained(actor, critic, jnp.asarray(math.log(temperature), jnp.float32))

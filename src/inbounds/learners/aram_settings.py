@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 COUNTS = {
     **dict.fromkeys(("proposals", "policy_preferences", "truncation_draws", "batch_size"), 1),
-    **dict.fromkeys(("snapshot_interval", "share_interval"), 1),
-    **dict.fromkeys(("snapshots", "snapshot_start", "critic_lead", "entropy_ramp", "averaging"), 0),
+    **dict.fromkeys(("snapshot_interval", "share_interval", "return_steps"), 1),
+    **dict.fromkeys(
+        ("snapshots", "snapshot_start", "critic_lead", "entropy_ramp", "averaging", "value_bins"), 0
+    ),
 }
 """Settings that count something, and the least that makes sense."""
 NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
@@ -117,4 +119,22 @@ def refuse_contradictions(settings: Aram) -> None:
     if settings.entropy_at_first is not None and settings.acceptance_lever == "entropy":
         raise ConfigurationError(
             "entropy_at_first begins a schedule, but acceptance_lever='entropy' follows none. Drop one of them."
+        )
+    if settings.value_bins and (settings.value_bins < 3 or settings.value_bins % 2 == 0):
+        raise ConfigurationError(
+            f"value_bins={settings.value_bins} must be odd and at least 3, with one bin at 0. Pass 101, or 0 to learn "
+            f"the value itself."
+        )
+    if settings.value_bins and settings.normalise_values:
+        raise ConfigurationError(
+            "normalise_values rescales a critic's last layer, which value_bins makes probabilities. Drop one of them."
+        )
+    if settings.value_bins and settings.critic_loss != "componentwise":
+        raise ConfigurationError(
+            "value_bins learns each objective's probabilities by itself. Use critic_loss='componentwise'."
+        )
+    if settings.return_steps > 1 and not settings.dual_replay:
+        raise ConfigurationError(
+            f"return_steps={settings.return_steps} follows episodes through the ring of real transitions, which "
+            f"dual_replay=False mixes with self-loops. Set dual_replay=True or return_steps=1."
         )

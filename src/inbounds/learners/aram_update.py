@@ -10,10 +10,12 @@ import optax
 
 from inbounds.learners import losses
 from inbounds.learners.aram_acting import law
+from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Metrics, Spec
+from inbounds.learners.value_bins import categorical_critic_loss, expected_values, split
 from inbounds.learners.value_scale import ValueScale, scaled
 from inbounds.policies.acceptance import Draw
-from inbounds.policies.networks import Network, apply_network
+from inbounds.policies.networks import Network
 from inbounds.policies.proposal import Squashed, squash
 from inbounds.replay.ring import Transition
 
@@ -189,13 +191,21 @@ def critic_loss_of_batch(
         else jnp.sum(batch.reward * preference, axis=-1, keepdims=True)
     )
     next_inputs = settings.with_preference(batch.next_observation, preference)
-    next_values = scaled(state.scale, critic_values(state.target_critic, next_inputs, following.value))
+    next_values = values_of(
+        settings, state.scale, critic_values(state.target_critic, next_inputs, following.value)
+    )
     gamma = spec.discount if settings.gamma is None else settings.gamma
     target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
         reward, batch.discount, next_values, weights, following.log_density, temperature, gamma
     )
     inputs = settings.with_preference(batch.observation, preference)
-    values = scaled(state.scale, critic_values(critic, inputs, spec.box.normalise(batch.action)))
+    outputs = critic_values(critic, inputs, spec.box.normalise(batch.action))
+    values = values_of(settings, state.scale, outputs)
+    worth = jnp.mean(jnp.sum(values * weights[:, None], axis=-1))
+    if settings.value_bins:
+        told = split(outputs, settings.value_bins)
+        per_twin = jax.vmap(jax.vmap(categorical_critic_loss, (0, None, None)))(told, target, weights)
+        return jnp.mean(jnp.sum(per_twin, axis=1)), worth, target
     unit = state.scale.deviation if settings.critic_loss == "componentwise" else jnp.ones(())
     loss = (
         losses.componentwise_critic_loss
@@ -203,7 +213,14 @@ def critic_loss_of_batch(
         else losses.scalarised_critic_loss
     )
     per_twin = jax.vmap(jax.vmap(loss, (0, None, None)))(values / unit, target / unit, weights)
-    return jnp.mean(jnp.sum(per_twin, axis=1)), jnp.mean(jnp.sum(values * weights[:, None], axis=-1)), target
+    return jnp.mean(jnp.sum(per_twin, axis=1)), worth, target
+
+
+def values_of(settings: Aram, scale: ValueScale, outputs: jax.Array) -> jax.Array:
+    """Return values in the units of the reward, one per objective, from what a critic's last layer says."""
+    if settings.value_bins:
+        return expected_values(outputs, settings.value_bins)
+    return scaled(scale, outputs)
 
 
 def objective_weights(settings: Aram, preference: jax.Array) -> jax.Array:
@@ -228,9 +245,8 @@ def policy_worth(
     weights = objective_weights(settings, preference)
     critic = jax.lax.stop_gradient(critic)
     if settings.policy_preferences == 1 and settings.snapshots == 0:
-        values = scaled(
-            state.scale, critic_values(critic, settings.with_preference(observation, preference), action)
-        )
+        inputs = settings.with_preference(observation, preference)
+        values = values_of(settings, state.scale, critic_values(critic, inputs, action))
         return jnp.min(jnp.sum(values * weights[:, None], axis=-1), axis=-1)
     ensemble = jax.tree.map(lambda now, then: jnp.concatenate([now[None], then]), critic, state.snapshots)
     taken = (state.updates - settings.snapshot_start) // settings.snapshot_interval
@@ -241,7 +257,8 @@ def policy_worth(
     frozen = jax.lax.stop_gradient(action)
     winner = winning_preference(settings, ensemble, state.scale, observation, frozen, options, weights)
     inputs = jax.vmap(settings.with_preference, (None, 0))(observation, winner)
-    values = scaled(state.scale, jax.vmap(critic_values, (0, 0, None))(ensemble, inputs, action))
+    outputs = jax.vmap(critic_values, (0, 0, None))(ensemble, inputs, action)
+    values = values_of(settings, state.scale, outputs)
     return jax.vmap(losses.best_candidate, (1, 0, None))(values, weights, is_filled)
 
 
@@ -263,8 +280,8 @@ def winning_preference(
         lambda leaf: leaf.astype(dtype), (ensemble, observation, action)
     )
     inputs = jax.vmap(settings.with_preference, (None, 0))(observation, options.astype(dtype))
-    values = jax.vmap(jax.vmap(critic_values, (None, 0, None)), (0, None, None))(ensemble, inputs, action)
-    worth = jnp.sum(scaled(scale, values.astype(jnp.float32)) * weights[:, None], axis=-1)
+    outputs = jax.vmap(jax.vmap(critic_values, (None, 0, None)), (0, None, None))(ensemble, inputs, action)
+    worth = jnp.sum(values_of(settings, scale, outputs.astype(jnp.float32)) * weights[:, None], axis=-1)
     best = jnp.argmax(jnp.min(worth, axis=-1), axis=1)
     return options[best, jnp.arange(rows)]
 
@@ -315,9 +332,3 @@ def moved_drop(settings: Aram, state: AramState, draw: Draw, error: jax.Array) -
     deepest = dimension - log_feasible_share(state)
     speed = deepest * steps / max(settings.entropy_ramp, 1)
     return jnp.clip(state.entropy_drop + speed * jnp.clip(error / 0.02, -1.0, 1.0), 0.0, deepest)
-
-
-def critic_values(critic: Network, inputs: jax.Array, action: jax.Array) -> jax.Array:
-    """Return (batch, twins, objectives) for inputs that hold observation and preference, and squashed actions."""
-    rows = jnp.concatenate([inputs, action], axis=-1)
-    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, rows), 0, 1)

@@ -94,8 +94,17 @@ def append(replay: Replay, ring: int, rows: jax.Array, mask: jax.Array | None = 
     )
 
 
-def draw_rows(replay: Replay, key: jax.Array, batches: int, batch_size: int, shares: jax.Array) -> jax.Array:
-    """Draw (batches, batch_size, width) rows uniformly with replacement.
+class Places(NamedTuple):
+    """Where drawn rows stand."""
+
+    ring: jax.Array
+    """(1, batch_size): which ring, the same for all batches."""
+    row: jax.Array
+    """(batches, batch_size)."""
+
+
+def draw_places(replay: Replay, key: jax.Array, batches: int, batch_size: int, shares: jax.Array) -> Places:
+    """Draw places of (batches, batch_size) rows uniformly with replacement.
 
     `shares[k]` is the wanted share of ring k + 1; ring 0 fills the rest. As in the published learner a ring gives
     at most as many rows as it holds: n_k = min(|D_k|, floor(batch_size * share_k)).
@@ -105,5 +114,15 @@ def draw_rows(replay: Replay, key: jax.Array, batches: int, batch_size: int, sha
     ends = jnp.cumsum(counts)
     ring = jnp.searchsorted(ends, jnp.arange(batch_size), side="right")
     ring = jnp.where(ring >= counts.shape[0], 0, ring + 1)
-    index = jax.random.randint(key, (batches, batch_size), 0, jnp.maximum(replay.size[ring], 1))
-    return replay.rows[ring[None, :], index]
+    row = jax.random.randint(key, (batches, batch_size), 0, jnp.maximum(replay.size[ring], 1))
+    return Places(ring[None, :], row)
+
+
+def rows_at(replay: Replay, places: Places) -> jax.Array:
+    """Return the rows (batches, batch_size, width) that stand at some places."""
+    return replay.rows[places.ring, places.row]
+
+
+def draw_rows(replay: Replay, key: jax.Array, batches: int, batch_size: int, shares: jax.Array) -> jax.Array:
+    """Draw (batches, batch_size, width) rows as `draw_places` says."""
+    return rows_at(replay, draw_places(replay, key, batches, batch_size, shares))

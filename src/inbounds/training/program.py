@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from inbounds.learners.learner import Learner, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw
-from inbounds.replay.ring import Layout, Replay, append, draw_rows, empty_replay
+from inbounds.replay.paths import draw_returns
+from inbounds.replay.ring import Layout, Replay, append, draw_places, draw_rows, empty_replay, rows_at
 
 
 class Counters(NamedTuple):
@@ -57,6 +58,10 @@ class Programs:
         rollout: int = getattr(learner, "rollout", 0)
         self.rollout_turns = max(1, rollout // environments) if rollout else 0
         self.capacity = self.rollout_turns * environments if rollout else capacity
+        # A learner may ask for targets that follow an episode for several steps.
+        self.return_steps: int = getattr(learner, "return_steps", 1)
+        gamma: float | None = getattr(learner, "gamma", None)
+        self.discount = spec.discount if gamma is None else gamma
         self.layout = Layout(spec.observation_size, spec.box.size, learner.objectives)
         self.init = jax.jit(self._init)
         self.act = jax.jit(self._act, static_argnames="warm")
@@ -166,11 +171,16 @@ class Programs:
     ) -> tuple[Any, Metrics]:
         """Take gradient steps for one seed: all rows and all noise are drawn at once, then scanned over."""
         row_key, noise_key = jax.random.split(key)
-        rows = draw_rows(
+        places = draw_places(
             replay, row_key, updates, self.learner.batch_size, self.learner.shares(learner, step)
         )
         noise = jax.vmap(lambda one: self.learner.noise(one, self.spec))(jax.random.split(noise_key, updates))
-        batches = self.layout.unpack(rows)
+        if self.return_steps == 1:
+            batches = self.layout.unpack(rows_at(replay, places))
+        else:
+            batches = draw_returns(
+                replay, self.layout, places, self.environments, self.return_steps, self.discount
+            )
 
         def one_update(carry: Any, inputs: Any) -> tuple[Any, Metrics]:
             batch, drawn = inputs

@@ -1,0 +1,76 @@
+"""What ARAM's critics learn from: rewards of several steps, and likelihoods of values instead of values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from inbounds.constraints import Ball
+from inbounds.errors import ConfigurationError
+from inbounds.learners.aram import Aram
+from inbounds.learners.aram_update import values_of
+from inbounds.learners.critics import critic_values
+from inbounds.learners.learner import Spec
+from tests.learners import probes
+
+ONES = np.ones(2, np.float32)
+QUICK = {
+    "hidden": (32, 32),
+    "batch_size": 64,
+    "proposals": 16,
+    "learning_rate": 3e-3,
+    "temperature": 1e-3,
+    "gamma": 0.5,
+}
+
+
+def learnt_values(probe, learner, steps):
+    """Train on a probe and return the value of each of its observations under the action that does nothing."""
+    learnt = probes.learn(probe, learner, steps=steps)
+    rows = learner.with_preference(jnp.asarray(probe.observations), jnp.array([0.9, 0.1]))
+    outputs = critic_values(learnt.state.trained.critic, rows, jnp.zeros((len(rows), 2)))
+    return np.asarray(values_of(learner, learnt.state.scale, outputs))[..., 0].mean(axis=1)
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+def test_a_reward_two_steps_ahead_is_learnt_without_asking_the_critics():
+    probe = probes.delayed_reward()
+    frozen = {**QUICK, "tau": 1e-9}  # a target critic that never moves cannot carry a value back
+    blind = learnt_values(probe, Aram(**frozen), 3_200)
+    seeing = learnt_values(probe, Aram(**frozen, return_steps=2), 3_200)
+    truth = probe.value(0.5)
+    np.testing.assert_allclose(seeing, truth, atol=0.12)
+    assert np.max(np.abs(blind - truth)) > 0.25
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+def test_likelihoods_of_values_have_the_right_mean():
+    probe = probes.delayed_reward()
+    values = learnt_values(probe, Aram(**QUICK, tau=0.05, value_bins=51), 3_200)
+    np.testing.assert_allclose(values, probe.value(0.5), atol=0.15)
+
+
+def test_critics_over_bins_begin_with_a_value_of_zero():
+    learner, spec = Aram(**QUICK, value_bins=51), Spec.of(3, -ONES, ONES, Ball(1.0))
+    state = learner.init(jax.random.key(0), spec)
+    rows = learner.with_preference(jax.random.normal(jax.random.key(1), (5, 3)), jnp.array([0.9, 0.1]))
+    outputs = critic_values(state.trained.critic, rows, jnp.zeros((5, 2)))
+    np.testing.assert_array_equal(values_of(learner, state.scale, outputs), np.zeros((5, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"value_bins": 50}, "must be odd"),
+        ({"value_bins": 1}, "at least 3"),
+        ({"value_bins": 51, "normalise_values": True}, "Drop one of them"),
+        ({"value_bins": 51, "critic_loss": "scalarised"}, "critic_loss='componentwise'"),
+        ({"return_steps": 0}, "1 or more"),
+        ({"return_steps": 3, "dual_replay": False}, "dual_replay=True"),
+    ],
+)
+def test_targets_that_cannot_be_learnt_are_refused_with_the_remedy(settings, remedy):
+    with pytest.raises(ConfigurationError, match=remedy):
+        Aram(**settings)
