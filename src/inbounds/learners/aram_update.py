@@ -15,7 +15,7 @@ from inbounds.learners.learner import Metrics, Spec
 from inbounds.learners.value_bins import categorical_critic_loss, expected_values, split
 from inbounds.learners.value_scale import ValueScale, scaled
 from inbounds.policies.acceptance import Draw
-from inbounds.policies.networks import Network
+from inbounds.policies.networks import Network, after_first_layer, first_layer
 from inbounds.policies.proposal import Squashed, squash
 from inbounds.replay.ring import Transition
 
@@ -275,15 +275,34 @@ def winning_preference(
     critics, rows = ensemble[0].weight.shape[0], observation.shape[0]
     if options.shape[0] == 1:
         return jnp.broadcast_to(options[0], (critics, rows, 2))
-    dtype = jnp.bfloat16 if settings.half_precision_search else jnp.float32
-    ensemble, observation, action = jax.tree.map(
-        lambda leaf: leaf.astype(dtype), (ensemble, observation, action)
-    )
-    inputs = jax.vmap(settings.with_preference, (None, 0))(observation, options.astype(dtype))
-    outputs = jax.vmap(jax.vmap(critic_values, (None, 0, None)), (0, None, None))(ensemble, inputs, action)
-    worth = jnp.sum(values_of(settings, scale, outputs.astype(jnp.float32)) * weights[:, None], axis=-1)
-    best = jnp.argmax(jnp.min(worth, axis=-1), axis=1)
+    outputs = outputs_at_all(settings, ensemble, observation, action, options)
+    worth = jnp.sum(values_of(settings, scale, outputs) * weights, axis=-1)
+    best = jnp.argmax(jnp.min(worth, axis=1), axis=1)
     return options[best, jnp.arange(rows)]
+
+
+def outputs_at_all(
+    settings: Aram, ensemble: Network, observation: jax.Array, action: jax.Array, options: jax.Array
+) -> jax.Array:
+    """Return (critics, twins, options, rows, outputs): what every critic says of every row at every preference.
+
+    A preference enters the first layer as a sum of its own, so that the rest of that layer is computed once for all.
+    """
+    dtype = jnp.bfloat16 if settings.half_precision_search else jnp.float32
+    common = options if settings.preference_per_sample else options[:, :1]
+    ensemble, observation, action, common = jax.tree.map(
+        lambda leaf: leaf.astype(dtype), (ensemble, observation, action, common)
+    )
+    size = observation.shape[-1]
+    blank = jnp.zeros((*observation.shape[:-1], 2), dtype)
+    inputs = jnp.concatenate([observation, blank, action], axis=-1)
+
+    def of_one(critic: Network) -> jax.Array:
+        weight = critic[0].weight[size : size + 2]
+        preferred = common[..., :1] * weight[0] + common[..., 1:] * weight[1]
+        return after_first_layer(critic, first_layer(critic, inputs) + preferred)
+
+    return jax.vmap(jax.vmap(of_one))(ensemble).astype(jnp.float32)
 
 
 def with_snapshot(settings: Aram, state: AramState) -> AramState:

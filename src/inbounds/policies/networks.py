@@ -59,14 +59,24 @@ def init_network(key: jax.Array, sizes: Sequence[int], inputs: InputScale | None
 
 def apply_network(network: Network, inputs: jax.Array) -> jax.Array:
     """Return the outputs for a batch of inputs; hidden layers are rectified, the last one is linear."""
-    hidden, first = inputs, network[0]
+    return after_first_layer(network, first_layer(network, inputs))
+
+
+def first_layer(network: Network, inputs: jax.Array) -> jax.Array:
+    """Return what the first layer says, before it is rectified."""
+    first = network[0]
     if isinstance(first, InputLayer):
         # Without a gradient Adam does not move them: what was measured beforehand stays as it is.
         shift, scale = jax.lax.stop_gradient((first.input_shift, first.input_scale))
-        hidden = (inputs - shift) / scale
-    for layer in network[:-1]:
-        hidden = jax.nn.relu(hidden @ layer.weight + layer.bias)
-    return hidden @ network[-1].weight + network[-1].bias
+        inputs = (inputs - shift) / scale
+    return inputs @ first.weight + first.bias
+
+
+def after_first_layer(network: Network, hidden: jax.Array) -> jax.Array:
+    """Return the outputs of a network from what its first layer says."""
+    for layer in network[1:]:
+        hidden = jax.nn.relu(hidden) @ layer.weight + layer.bias
+    return hidden
 
 
 def export_network(name: str, network: Network) -> dict[str, Any]:
