@@ -17,7 +17,7 @@ from inbounds.cli.display import LiveDisplay, PlainDisplay, Standing, duration
 from inbounds.cli.main import COMMANDS, main
 from inbounds.cli.options import parse
 from inbounds.cli.sparkline import sparkline
-from inbounds.cli.train import RewardWarning, Stopper, size
+from inbounds.cli.train import Stopper, size
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.training.interrupts import ONE_REQUEST_SECONDS
 
@@ -117,6 +117,13 @@ def test_what_cannot_work_is_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(error, match=words):
         parse(arguments)
+
+
+def test_a_run_that_is_refused_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", "halfcheetah", "--learner", "appropt", "--steps", "500", "--out", str(folder)]) == 2
+    assert "Use OptLayer" in capsys.readouterr().err
+    assert not folder.exists()
 
 
 def test_a_misspelt_option_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,17 +275,6 @@ def test_the_plain_display_prints_a_line_per_evaluation() -> None:
     display(evaluation())
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert told.count("\n") == 1 and "return -3.5" in told and "valid action rate 0.750" in told
-
-
-def test_negative_training_rewards_are_warned_about_once_and_only_on_the_augmented_mdp() -> None:
-    from inbounds.learners.aram import Aram
-
-    for learner, expected in ((Aram(), 1), (Aram(augmented=False), 0)):
-        console = Console(file=io.StringIO(), width=200)
-        warn = RewardWarning(console, learner)
-        warn(metrics(lowest_reward=-0.25))
-        warn(metrics(lowest_reward=-0.5))
-        assert console.file.getvalue().count("ends_only_in_failure") == expected  # type: ignore[attr-defined]
 
 
 def test_the_first_interrupt_asks_to_stop_and_the_second_one_stops() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from inbounds.cli.summary import show_summary, write_csv
 from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
 from inbounds.errors import ConfigurationError, InboundsError, UnknownNameError
 from inbounds.training.interrupts import Requests, break_off_at_second
-from inbounds.training.record import RunFolder
+from inbounds.training.record import CONFIG, RunFolder
 
 
 def run(arguments: list[str]) -> int:
@@ -27,7 +28,7 @@ def run(arguments: list[str]) -> int:
     request = parse(arguments)
     console = Console(highlight=False)
     from inbounds.benchmark.tasks import find_task
-    from inbounds.training.api import default_folder, train, wanted_scales
+    from inbounds.training.api import default_folder, train
 
     try:
         task = find_task(request.task)
@@ -48,11 +49,13 @@ def run(arguments: list[str]) -> int:
         if is_live
         else PlainDisplay(request.training.steps, request.training.seeds, console)
     )
+    is_new = not folder.exists()
     trackers = [*open_trackers(console, request, folder)]
-    is_lifted = task.ends_only_in_failure and wanted_scales(task, request.learner, request.training).rewards
     callbacks = [display, *trackers, stopper]
-    if not is_lifted:
-        callbacks.insert(1, RewardWarning(console, request.learner))
+
+    def warn(message: str) -> None:
+        console.print(f"[yellow]warning:[/] {message}", soft_wrap=True)
+
     settings = {
         field.name: getattr(request.training, field.name)
         for field in dataclasses.fields(request.training)
@@ -68,6 +71,7 @@ def run(arguments: list[str]) -> int:
                 out=folder,
                 resume=request.resume is not None,
                 callbacks=callbacks,
+                warn=warn,
                 **settings,
             )
     except InboundsError:
@@ -80,7 +84,11 @@ def run(arguments: list[str]) -> int:
     finally:
         for tracker in trackers:
             tracker.close()
-        if request.output.csv and folder.exists():
+        if is_new and not (folder / CONFIG).exists():
+            shutil.rmtree(
+                folder, ignore_errors=True
+            )  # refused before it began: only the trackers' files are there
+        elif request.output.csv and folder.exists():
             write_csv(RunFolder(folder))
     run_folder = RunFolder(folder)
     run_folder.amend_provenance(compilation_seconds=round(compilation.seconds, 1))
@@ -188,27 +196,6 @@ class Stopper:
             "since the last one.",
             soft_wrap=True,
         )
-
-
-class RewardWarning:
-    """Says once that negative training rewards void Proposition 1; a callback of `train`."""
-
-    def __init__(self, console: Console, learner: Any) -> None:
-        """Watch learners that are trained on the augmented MDP; the others need no sign."""
-        self.console, self.is_needed = console, bool(getattr(learner, "augmented", False))
-
-    def __call__(self, row: dict[str, Any]) -> None:
-        """Look at one row."""
-        lowest = row.get("lowest_reward")
-        if self.is_needed and lowest is not None and lowest < 0:
-            self.is_needed = False
-            self.console.print(
-                f"[yellow]warning:[/] a training reward of {lowest:.3g} was seen. The augmented MDP has "
-                f"the task's optimal policies only if rewards are not negative, since a rejected proposal "
-                f"earns 0. Where episodes never end early or end only in failure, tell the task so "
-                f"(`ends_only_in_failure`) and rewards are lifted; `inbounds.check_task` says more.",
-                soft_wrap=True,
-            )
 
 
 class CompilationTime:

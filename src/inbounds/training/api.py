@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Callback, Training, resolved
 from inbounds.training.provenance import provenance
 from inbounds.training.record import RunFolder, require_same_constraint
+from inbounds.training.reward_sign import RewardWarning, told_by_python
 from inbounds.training.summary import RunSummary
 
 
@@ -28,6 +29,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
+    warn: Callable[[str], None] = told_by_python,
     **settings: Any,
 ) -> RunSummary:
     """Train a learner on a task and return the summary of the run.
@@ -38,6 +40,7 @@ def train(
         out: the run folder; by default runs/TASK-LEARNER-TIME.
         resume: go on from the newest checkpoint in `out`.
         callbacks: called with every logged row; one that returns True stops the run after a checkpoint.
+        warn: told what a user should know but need not act upon; by default a Python warning.
         settings: fields of `TrainingConfig`: steps, seeds, environments, ...
     """
     from inbounds.learners.registry import make_learner, name_of
@@ -73,6 +76,8 @@ def train(
     if resume:
         require_same_task(chosen, folder)
         config = with_recorded_episodes(config, folder)
+    if not (chosen.ends_only_in_failure and wanted_scales(chosen, agent, config).rewards):
+        callbacks = (*callbacks, RewardWarning(agent, warn))  # nothing will lift the rewards
     chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
     training = Training(chosen, agent, config, folder, callbacks)
     if resume:

@@ -1,0 +1,43 @@
+"""Negative rewards are warned about once, and only where they matter."""
+
+import dataclasses
+
+import pytest
+
+import inbounds as ib
+from inbounds.learners.aram import Aram
+from inbounds.training.reward_sign import RewardWarning
+
+TINY = {"hidden": (8, 8), "batch_size": 16, "proposals": 4, "scale_observations": False}
+RUN = {
+    "steps": 40,
+    "warm_up": 20,
+    "capacity": 1_000,
+    "episodes": 1,
+    "evaluate_every": 0,
+    "environments": 2,
+}
+
+
+@pytest.mark.parametrize(("augmented", "times"), [(True, 1), (False, 0)])
+def test_only_learners_on_the_augmented_mdp_need_a_sign_and_one_warning_is_enough(augmented, times):
+    told = []
+    watch = RewardWarning(Aram(augmented=augmented), told.append)
+    for lowest in (None, 0.0, -0.25, -0.5):
+        watch({"lowest_reward": lowest})
+    watch({})
+    assert len(told) == times
+    assert all("ends_only_in_failure" in message and "-0.25" in message for message in told)
+
+
+def test_python_warns_as_python_does():
+    with pytest.warns(UserWarning, match="a training reward of -1"):
+        RewardWarning(Aram())({"lowest_reward": -1.0})
+
+
+@pytest.mark.parametrize(("lifted", "times"), [(True, 0), (False, 1)])
+def test_training_warns_unless_rewards_are_lifted(tmp_path, lifted, times):
+    told = []
+    task = dataclasses.replace(ib.make("reacher"), reward_shift=0.0)
+    ib.train(task, Aram(**TINY, scale_rewards=lifted), out=tmp_path / "run", warn=told.append, **RUN)
+    assert len(told) == times
