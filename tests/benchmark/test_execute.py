@@ -19,6 +19,7 @@ from inbounds.benchmark.cell import Cell, pairs
 from inbounds.benchmark.execute import Job, run_locally
 from inbounds.benchmark.plan import Planned, Speeds, State, plan
 from inbounds.errors import ConfigurationError
+from inbounds.training import interrupts
 
 TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5, "warm_up": "box"})
 QUICK = pairs({"evaluate_every": 100, "episodes": 2, "environments": 2, "capacity": 500, "warm_up": 20})
@@ -130,6 +131,7 @@ except KeyboardInterrupt:
         return Job(planned, process, time.monotonic())
 
     monkeypatch.setattr(execute, "start", pretend)
+    monkeypatch.setattr(interrupts, "ONE_REQUEST_SECONDS", 60.0)
     before = signal.getsignal(number)
     states = run_locally(plan([GOOD, BAD], tmp_path, Speeds([], "")), 1, lambda line: None, {})
     assert states == {GOOD.name: State.BEGUN} and signal.getsignal(number) is before

@@ -67,6 +67,18 @@ def test_rewards_are_added_up_to_the_end_of_the_episode_or_of_what_is_known(capa
         np.testing.assert_array_equal(found.next_observation[0, row], [last, -last])
 
 
+def test_rows_that_were_never_written_are_no_future():
+    """An empty row is all zeros, as a state may be."""
+    still = Transition(jnp.zeros((2, 2)), jnp.zeros((2, 1)), jnp.ones((2, 2)), jnp.ones(2), jnp.zeros((2, 2)))
+    replay = empty_replay(1, 20, LAYOUT.width)
+    for _ in range(4):
+        replay = append(replay, 0, LAYOUT.pack(still))
+    found = draw_returns(replay, LAYOUT, Places(jnp.zeros((1, 8), int), jnp.arange(8)[None]), 2, 3, GAMMA)
+    whole, two, one = 1 + GAMMA + GAMMA**2, 1 + GAMMA, 1.0
+    np.testing.assert_allclose(found.reward[0, :, 0], [whole] * 4 + [two] * 2 + [one] * 2, rtol=1e-6)
+    np.testing.assert_allclose(found.discount[0], [GAMMA**2] * 4 + [GAMMA] * 2 + [1.0] * 2, rtol=1e-6)
+
+
 def test_rejected_proposals_have_no_future():
     replay, _ = recorded(10, 30)
     loop = Transition(

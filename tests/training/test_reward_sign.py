@@ -6,6 +6,8 @@ import pytest
 
 import inbounds as ib
 from inbounds.learners.aram import Aram
+from inbounds.learners.artd3 import ArTd3
+from inbounds.learners.td3 import Td3
 from inbounds.training.reward_sign import RewardWarning
 
 TINY = {"hidden": (8, 8), "batch_size": 16, "proposals": 4, "scale_observations": False}
@@ -19,10 +21,20 @@ RUN = {
 }
 
 
-@pytest.mark.parametrize(("augmented", "times"), [(True, 1), (False, 0)])
-def test_only_learners_on_the_augmented_mdp_need_a_sign_and_one_warning_is_enough(augmented, times):
+@pytest.mark.parametrize(
+    ("learner", "times"),
+    [
+        (Aram(), 1),
+        (Aram(dual_replay=False), 1),
+        (ArTd3(), 1),
+        (Aram(augmented=False), 0),
+        (Td3(), 0),
+    ],
+    ids=["aram", "one ring", "artd3", "no self-loops", "td3"],
+)
+def test_only_learners_on_the_augmented_mdp_need_a_sign_and_one_warning_is_enough(learner, times):
     told = []
-    watch = RewardWarning(Aram(augmented=augmented), told.append)
+    watch = RewardWarning(learner, told.append)
     for lowest in (None, 0.0, -0.25, -0.5):
         watch({"lowest_reward": lowest})
     watch({})
@@ -35,9 +47,14 @@ def test_python_warns_as_python_does():
         RewardWarning(Aram())({"lowest_reward": -1.0})
 
 
-@pytest.mark.parametrize(("lifted", "times"), [(True, 0), (False, 1)])
-def test_training_warns_unless_rewards_are_lifted(tmp_path, lifted, times):
-    told = []
-    task = dataclasses.replace(ib.make("reacher"), reward_shift=0.0)
+@pytest.mark.parametrize(
+    ("lifted", "beforehand", "times"),
+    [(True, False, 0), (False, True, 0), (False, False, 1)],
+    ids=["by the learner", "by hand", "not at all"],
+)
+def test_training_warns_unless_rewards_are_lifted(tmp_path, lifted, beforehand, times):
+    told, task = [], dataclasses.replace(ib.make("reacher"), reward_shift=0.0)
+    assert task.ends_only_in_failure
+    task = task.normalised(observations=False) if beforehand else task
     ib.train(task, Aram(**TINY, scale_rewards=lifted), out=tmp_path / "run", warn=told.append, **RUN)
     assert len(told) == times

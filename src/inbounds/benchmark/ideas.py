@@ -129,9 +129,7 @@ def idea_cells() -> Iterator[Cell]:
     for variant, idea in IDEAS.items():
         for task in idea.tasks:
             steps = STEPS[task]
-            # A thousand steps of ten episodes cost as much as what is learnt in between.
-            rare = {"evaluate_every": 20_000} if task in LOCOMOTION else {}
-            training = pairs({"capacity": 2 * steps, **rare})
+            training = pairs({"capacity": 2 * steps})
             yield Cell(
                 task,
                 "aram",

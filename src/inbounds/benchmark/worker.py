@@ -146,17 +146,17 @@ def main(arguments: list[str] | None = None) -> int:
         except OSError:
             print(f"another process is working on {folder}; it was left alone.")
             return BUSY
-        return work_on(folder)
+        with Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
+            return work_on(folder, asked)
 
 
-def work_on(folder: Path) -> int:
+def work_on(folder: Path, asked: Requests) -> int:
     """Run the cell of a folder that nobody else works on."""
     if (folder / FINAL).exists():
         return 0
     cell = read_cell(folder / CELL)
     try:
-        with Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
-            return 0 if run_cell(folder, cell, lambda: bool(asked)) else STOPPED
+        return 0 if run_cell(folder, cell, lambda: bool(asked)) else STOPPED
     except Exception as error:
         failure = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         (folder / FAILURE).write_text(json.dumps(failure, indent=1) + "\n")

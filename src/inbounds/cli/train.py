@@ -49,9 +49,7 @@ def run(arguments: list[str]) -> int:
         if is_live
         else PlainDisplay(request.training.steps, request.training.seeds, console)
     )
-    is_new = not folder.exists()
-    trackers = [*open_trackers(console, request, folder)]
-    callbacks = [display, *trackers, stopper]
+    is_new, trackers = not folder.exists(), list[Any]()
 
     def warn(message: str) -> None:
         console.print(f"[yellow]warning:[/] {message}", soft_wrap=True)
@@ -64,13 +62,14 @@ def run(arguments: list[str]) -> int:
     compilation = CompilationTime()
     began = time.monotonic()
     try:
-        with display, stopper.requests.heard(signal.SIGINT), compilation.measured():
+        trackers.extend(open_trackers(console, request, folder))
+        with display, stopper.requests.heard(signal.SIGINT, signal.SIGTERM), compilation.measured():
             train(
                 task,
                 request.learner,
                 out=folder,
                 resume=request.resume is not None,
-                callbacks=callbacks,
+                callbacks=[display, *trackers, stopper],
                 warn=warn,
                 **settings,
             )
@@ -85,9 +84,8 @@ def run(arguments: list[str]) -> int:
         for tracker in trackers:
             tracker.close()
         if is_new and not (folder / CONFIG).exists():
-            shutil.rmtree(
-                folder, ignore_errors=True
-            )  # refused before it began: only the trackers' files are there
+            # Refused before it began: only the trackers' files are there.
+            shutil.rmtree(folder, ignore_errors=True)
         elif request.output.csv and folder.exists():
             write_csv(RunFolder(folder))
     run_folder = RunFolder(folder)

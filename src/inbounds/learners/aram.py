@@ -95,7 +95,8 @@ class Aram:
     value_bins: int = 0
     """Bins over which critics spread the likelihood of a value, learnt by cross-entropy; 0 learns the value itself."""
     return_steps: int = 1
-    """Steps of an episode whose rewards a target adds up before it asks the critics."""
+    """Steps of an episode whose rewards a target adds up before it asks the critics; their entropy, and what was
+    rejected on the way, are left out."""
     temperature: float | None = None
     """alpha; None tunes it towards the target entropy."""
     initial_temperature: float = 0.1

@@ -133,7 +133,7 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             "value_bins learns each objective's probabilities by itself. Use critic_loss='componentwise'."
         )
-    if settings.return_steps > 1 and not settings.dual_replay:
+    if settings.return_steps > 1 and settings.augmented and not settings.dual_replay:
         raise ConfigurationError(
             f"return_steps={settings.return_steps} follows episodes through the ring of real transitions, which "
             f"dual_replay=False mixes with self-loops. Set dual_replay=True or return_steps=1."

@@ -287,6 +287,7 @@ def outputs_at_all(
     """Return (critics, twins, options, rows, outputs): what every critic says of every row at every preference.
 
     A preference enters the first layer as a sum of its own, so that the rest of that layer is computed once for all.
+    Without `preference_per_sample` all rows of an option hold the same preference, and that sum is one vector.
     """
     dtype = jnp.bfloat16 if settings.half_precision_search else jnp.float32
     common = options if settings.preference_per_sample else options[:, :1]

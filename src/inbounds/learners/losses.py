@@ -26,7 +26,7 @@ def bellman_target(
 
     Args:
         reward: (objectives,).
-        discount: 0 after termination, else 1.
+        discount: 0 after termination, else 1, or gamma^m where the reward is that of m further steps.
         next_values: (twins, objectives) of the target critics.
         preference: (objectives,).
         log_density: log pi(a'|s').

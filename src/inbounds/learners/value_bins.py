@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST = 1e4
-"""The outermost bins: no discounted sum of scaled rewards comes near."""
+"""The outermost bins, beyond which values are cut off: far above what scaled rewards sum to, not so with raw ones."""
 
 
 def bin_values(bins: int) -> NDArray[np.float32]:

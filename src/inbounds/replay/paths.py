@@ -17,27 +17,31 @@ def draw_returns(
 
     The first ring holds all environments turn by turn, so that the next step of an environment stands `environments`
     rows further on. Rows of other rings stay as they are: a rejected proposal has no future of its own.
+
+    On the way neither the policy's entropy nor the penalties of proposals that were rejected there are counted, so that
+    the constraint's values come out a little too good where many are rejected.
     """
-    capacity, is_real = replay.rows.shape[1], places.ring == 0
+    capacity = replay.rows.shape[1]
+    newer = jnp.where(places.ring == 0, (replay.position[0] - 1 - places.row) % capacity, 0)
     path = [
         layout.unpack(rows_at(replay, Places(places.ring, (places.row + ahead * environments) % capacity)))
         for ahead in range(steps)
     ]
-    return folded(path, gamma, is_real)
+    return folded(path, gamma, newer // environments)
 
 
-def folded(path: list[Transition], gamma: float, may_go_on: jax.Array) -> Transition:
+def folded(path: list[Transition], gamma: float, known: jax.Array) -> Transition:
     """Return (s_0, a_0, sum_k gamma^k r_k, gamma^m d_m, s_m+1) with the last step m that belongs to the path.
 
-    A row continues the path where the episode goes on and it begins in the very state to which the row before led:
-    after a reset, and at the ring's oldest row, it does not. `gamma` times the discount of the result is what the
-    value of its last state counts.
+    A row continues the path where it is among the `known` ones that were written since, the episode goes on, and it
+    begins in the very state to which the row before led, which it does not after a reset. `gamma` times the discount of
+    the result is what the value of its last state counts.
     """
     whole = path[0]
-    goes_on = jnp.broadcast_to(may_go_on, whole.discount.shape)
+    goes_on = jnp.ones(whole.discount.shape, bool)
     for ahead, (before, now) in enumerate(itertools.pairwise(path), 1):
         leads_here = jnp.all(now.observation == before.next_observation, axis=-1)
-        goes_on = goes_on & leads_here & (before.discount > 0)
+        goes_on = goes_on & (known >= ahead) & leads_here & (before.discount > 0)
         seen = goes_on[..., None]
         whole = whole._replace(
             reward=whole.reward + jnp.where(seen, gamma**ahead * now.reward, 0.0),

@@ -17,7 +17,8 @@ class Transition(NamedTuple):
     reward: jax.Array
     """One entry per objective."""
     discount: jax.Array
-    """0 where the episode terminated, 1 elsewhere: truncation keeps the value of the successor."""
+    """0 where the episode terminated, 1 elsewhere: truncation keeps the value of the successor. Less where a transition
+    stands for several steps: what the value of its last state counts, one step's discount aside."""
     next_observation: jax.Array
 
 

@@ -76,9 +76,9 @@ def train(
     if resume:
         require_same_task(chosen, folder)
         config = with_recorded_episodes(config, folder)
-    if not (chosen.ends_only_in_failure and wanted_scales(chosen, agent, config).rewards):
-        callbacks = (*callbacks, RewardWarning(agent, warn))  # nothing will lift the rewards
     chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
+    if not (chosen.ends_only_in_failure and chosen.is_reward_scaled):
+        callbacks = (*callbacks, RewardWarning(agent, warn))  # nothing has lifted the rewards
     training = Training(chosen, agent, config, folder, callbacks)
     if resume:
         training.resume()

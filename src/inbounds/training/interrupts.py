@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 ONE_REQUEST_SECONDS = 0.2
 """Signals closer together than this are one request: `timeout` sends its own to a program and to its group."""
@@ -27,18 +27,15 @@ class Requests:
     @contextlib.contextmanager
     def heard(self, *numbers: signal.Signals) -> Iterator[Requests]:
         """Count these signals within a block; outside the main thread, which alone can, they stay what they were."""
-        before: dict[signal.Signals, Any] = {}
-        try:
-            for number in numbers:
-                before[number] = signal.signal(number, self._note)
-        except ValueError:
+        if threading.current_thread() is not threading.main_thread():
             yield self
             return
+        before = {number: signal.signal(number, self._note) for number in numbers}
         try:
             yield self
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -50,16 +47,14 @@ class Requests:
 
 @contextlib.contextmanager
 def deferred_interrupt() -> Iterator[Requests]:
-    """Note Ctrl-C within a block instead of breaking off inside it; the second one breaks off after all.
+    """Note Ctrl-C, and SIGTERM, within a block instead of breaking off inside it; the second one breaks off after all.
 
     A turn gives its arrays away before it has new ones, so that there would be nothing to save in the middle of it.
     Somebody else's handler, such as the command line's, stays in place.
     """
-    requests = Requests(break_off_at_second)
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield requests
-        return
-    with requests.heard(signal.SIGINT):
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    free = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    with Requests(break_off_at_second).heard(*free) as requests:
         yield requests
 
 

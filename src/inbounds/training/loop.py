@@ -165,9 +165,12 @@ class Training:
                 stop = self._log(metrics, episodes, turns * self.environments / elapsed)
                 if self._is_due(config.evaluate_every) or self.step >= config.steps:
                     stop = self._evaluate() or stop
-                if stop or asked or self._is_due(config.checkpoint_every) or self.step >= config.steps:
+                is_asked = bool(
+                    asked
+                )  # once: a request between saving and raising would otherwise lose the work
+                if stop or is_asked or self._is_due(config.checkpoint_every) or self.step >= config.steps:
                     self.save()
-                if asked:
+                if is_asked:
                     raise KeyboardInterrupt
                 if stop:
                     return

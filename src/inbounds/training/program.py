@@ -148,7 +148,7 @@ class Programs:
         return consumed
 
     def _batch_of_turn(self, state: TrainingState, keys: jax.Array, turn: jax.Array) -> jax.Array:
-        """Return the rows that the updates of a turn drew, for a look at what made a run diverge."""
+        """Return the rows that the updates of a turn drew (the first step of each), to see what made a run diverge."""
         step = (turn + 1) * self.environments
 
         def rows(learner: Any, replay: Replay, key: jax.Array) -> jax.Array:

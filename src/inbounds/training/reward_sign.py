@@ -17,7 +17,8 @@ class RewardWarning:
 
     def __init__(self, learner: Any, tell: Callable[[str], None] = told_by_python) -> None:
         """Watch learners that are trained on the augmented MDP; the others need no sign."""
-        self.tell, self.is_needed = tell, bool(getattr(learner, "augmented", False))
+        self.tell = tell
+        self.is_needed = bool(getattr(learner, "augmented", False)) or "augmented" in learner.rings
 
     def __call__(self, row: dict[str, Any]) -> None:
         """Look at one row."""
