@@ -16,7 +16,7 @@ demo: $(VENV)/.runtime ## train ARAM on Reacher and report
 	PATH="$(abspath $(BIN)):$$PATH" $(DEMO)
 
 test: $(VENV)/.dev ## run the tests (under ten minutes on two cores)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations 15
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" --durations 15
 
 test-slow: $(VENV)/.slow docs ## run the slow tests, the examples, the docs and the built wheel
 	browser="$$($(BIN)/python scripts/find_browser.py $(VENV)/browser)" && INBOUNDS_BROWSER="$$browser" \

@@ -22,7 +22,7 @@ class Heating(gymnasium.Env):  # two rooms on one fuse, which allows less when t
         return observation, 4.0 - np.abs(self.rooms).mean(), False, False, {}
 
 
-task = ib.Task(Heating, ib.WeightedL1([1.0, 1.0], bound=ib.obs["fuse", 0]), horizon=100)
+task = ib.Task(Heating, ib.WeightedL1([1, 1], ib.obs["fuse", 0]), horizon=100, ends_only_in_failure=True)
 if __name__ == "__main__":
     print(ib.check_task(task))  # units, shapes, readings, empty sets, seeds, rewards: all well?
     run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=2_000, out="runs/heating")

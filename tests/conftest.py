@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
+from collections.abc import Iterator
 
 import hypothesis
+import pytest
 
 # A failure in CI must be the same failure on the next machine. `HYPOTHESIS_PROFILE=explore` searches afresh.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None, print_blob=True)
@@ -22,3 +24,20 @@ if importlib.util.find_spec("jax") is not None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         _cache = tempfile.TemporaryDirectory(prefix="inbounds-jax-")
         os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+
+
+@pytest.fixture(autouse=True)
+def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile learners without most optimisations, which takes a quarter less time than their few steps win.
+
+    Tests that are marked slow keep them, and so do those of feasibility, where rounding is what matters.
+    """
+    folder = request.path.parent.name
+    if folder not in ("learners", "training", "benchmark") or request.node.get_closest_marker("slow"):
+        yield
+        return
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

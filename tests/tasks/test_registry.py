@@ -41,7 +41,9 @@ def test_gymnasium_knows_a_task_with_its_horizon(name: str) -> None:
     assert specification.max_episode_steps == task.horizon
 
 
-@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "nsfnet20d" else name for name in NINE]
+)
 def test_a_made_environment_is_the_task(name: str) -> None:
     task = make(name)
     environment = gymnasium.make(task.environment_id)

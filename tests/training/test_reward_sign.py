@@ -47,6 +47,7 @@ def test_python_warns_as_python_does():
         RewardWarning(Aram())({"lowest_reward": -1.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lifted", "beforehand", "times"),
     [(True, False, 0), (False, True, 0), (False, False, 1)],

@@ -109,6 +109,9 @@ ON_DEFAULT: dict[str, Idea] = {
     # A stronger base learner.
     "three-step-returns": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), {"return_steps": 3}),
     "value-bins-101": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), {"value_bins": 101}),
+    "networks-512": Idea(("halfcheetah", "ant"), {"hidden": (512, 512)}),
+    # Validity where the feasible set is a small part of the box.
+    "penalty-1": Idea(("halfcheetah", "ant"), {"penalty": 1.0}),
     # Noise of single updates, which an average over many does not have.
     "averaged-policy": Idea(("reacher", "halfcheetah", "hopper", "nsfnet", "bss5z"), {"averaging": 2_000}),
     # Explore less around a start that is good already.
