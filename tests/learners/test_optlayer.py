@@ -55,6 +55,7 @@ def test_the_jacobian_is_that_of_finite_differences_and_symmetric(name):
     np.testing.assert_allclose(jacobian, np.swapaxes(jacobian, 1, 2), atol=0.02)
 
 
+@pytest.mark.slow
 def test_on_a_face_the_normal_part_of_a_gradient_vanishes():
     jacobian = np.asarray(jax.jacrev(layer(SETS["ball"]))(jnp.asarray([0.9, 0.0, 0.0])))
     shrink = np.sqrt(0.6) / 0.9

@@ -43,6 +43,7 @@ def exact_mean_log_density(mean: float, log_deviation: float) -> float:
     return float(integrate.quad(weighted, mean - 12 * np.exp(log_deviation), edge, limit=200)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mean", "deviation"), [(0.2, 0.5), (-0.5, 0.3), (0.6, 0.4)])
 def test_density_and_gradient_are_those_of_the_restricted_law(mean: float, deviation: float) -> None:
     parameters = jnp.array([mean, np.log(deviation)])

@@ -57,6 +57,7 @@ def test_a_method_looks_the_same_in_every_panel_and_no_two_of_eight_share_a_colo
     assert len({one.colour for one in look.values()}) == len(COLOURS) == 8
 
 
+@pytest.mark.slow
 def test_figures_are_written_in_every_format_and_equal_figures_are_equal_files(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         write_figures([make_result()], tmp_path / folder, ("svg", "png", "pdf"))

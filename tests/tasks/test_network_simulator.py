@@ -164,7 +164,7 @@ def test_the_features_are_send_rate_receive_rate_round_trip_time_and_loss_of_the
     assert not latest[..., 3].any()
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", ["nsfnet", pytest.param("nsfnet20d", marks=pytest.mark.slow)])
 def test_the_first_interval_after_a_reset_is_short_and_the_others_last_a_second(name: str) -> None:
     durations = constant_run(name, all_flows(name, 3.75)).duration
     nominal = np.where(np.arange(STEPS) == 0, 0.05 * LAYOUTS[name].first_windows, 1.0)[:, None]

@@ -42,7 +42,7 @@ def test_gymnasium_knows_a_task_with_its_horizon(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "nsfnet20d" else name for name in NINE]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "nsfnet" in name else name for name in NINE]
 )
 def test_a_made_environment_is_the_task(name: str) -> None:
     task = make(name)
