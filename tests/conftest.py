@@ -28,7 +28,7 @@ if importlib.util.find_spec("jax") is not None:
 
 @pytest.fixture(autouse=True)
 def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile learners without most optimisations, which takes a quarter less time than their few steps win.
+    """Compile learners without most optimisations, whose time the few steps of a test do not win back.
 
     Tests that are marked slow keep them, and so do those of feasibility, where rounding is what matters.
     """

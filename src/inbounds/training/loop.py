@@ -165,9 +165,8 @@ class Training:
                 stop = self._log(metrics, episodes, turns * self.environments / elapsed)
                 if self._is_due(config.evaluate_every) or self.step >= config.steps:
                     stop = self._evaluate() or stop
-                is_asked = bool(
-                    asked
-                )  # once: a request between saving and raising would otherwise lose the work
+                # Read once: a request that came between saving and raising would lose the work.
+                is_asked = bool(asked)
                 if stop or is_asked or self._is_due(config.checkpoint_every) or self.step >= config.steps:
                     self.save()
                 if is_asked:
