@@ -16,6 +16,10 @@ STEPS = {
     "bss5z": 60_000,
 }
 """Environment steps of a trial: where the curves of the reference part."""
+EVALUATE_EVERY = {"halfcheetah": 20_000, "hopper": 20_000, "hoppervel": 20_000, "ant": 15_000}
+"""Where an evaluation takes as long as the training between two of them."""
+FINAL_EPISODES = dict.fromkeys(EVALUATE_EVERY, 20)
+"""Likewise: ideas are told apart by their seeds, which differ far more than episodes of one do."""
 LEARNING = ("reacher", "halfcheetah", "nsfnet", "bss3z")
 LOCOMOTION = ("halfcheetah", "hopper", "hoppervel", "ant")
 RESOURCES = ("nsfnet", "bss3z", "bss5z")
@@ -132,7 +136,9 @@ def idea_cells() -> Iterator[Cell]:
     for variant, idea in IDEAS.items():
         for task in idea.tasks:
             steps = STEPS[task]
-            training = pairs({"capacity": 2 * steps})
+            training = {"capacity": 2 * steps}
+            if task in EVALUATE_EVERY:
+                training["evaluate_every"] = EVALUATE_EVERY[task]
             yield Cell(
                 task,
                 "aram",
@@ -140,5 +146,6 @@ def idea_cells() -> Iterator[Cell]:
                 steps,
                 variant=variant,
                 settings=pairs(idea.settings),
-                training=training,
+                training=pairs(training),
+                final_episodes=FINAL_EPISODES.get(task, 100),
             )
