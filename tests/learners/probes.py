@@ -239,16 +239,13 @@ class Learnt(NamedTuple):
 def learn(
     probe: Probe, learner: Learner, steps: int, environments: int = 16, warm_up: int = 320, seed: int = 0
 ) -> Learnt:
-    """Train on a probe in the compiled loop, one update per step; every executed action is checked.
-
-    Steps that are a multiple of the warm-up compile one program less.
-    """
+    """Train on a probe in the compiled loop, one update per step; every executed action is checked."""
     task = probe.task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
     programs = Programs(learner, spec, environments, environments, capacity=max(steps, learner.batch_size))
     keys = seed_keys(seed, 1)
     turns = -(-steps // environments)
-    collector = CompiledCollector(task, programs, keys, [seed], warm_up, intervals=[turns * environments])
+    collector = CompiledCollector(task, programs, keys, [seed], warm_up)
     collector.start()
     state, metrics, _ = collector.run(programs.init(keys), turns)
     only = jax.tree.map(lambda leaf: leaf[0], state)

@@ -11,7 +11,7 @@ import scipy.stats
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram, rescaled
 from inbounds.learners.aram_settings import COUNTS, NUMBERS
-from inbounds.learners.aram_update import squashed, target_entropy, total_loss
+from inbounds.learners.aram_update import squashed, target_entropy, total_loss, with_snapshot
 from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.registry import make_learner, name_of
@@ -108,7 +108,7 @@ def gradient_of(learner, state, batch):
 def with_random_snapshots(learner, state):
     keys = iter(jax.random.split(jax.random.key(5), 20))
     snapshots = jax.tree.map(lambda leaf: 0.3 * jax.random.normal(next(keys), leaf.shape), state.snapshots)
-    return state._replace(snapshots=snapshots, updates=jnp.asarray(50_000))
+    return state._replace(snapshots=snapshots, snapshots_taken=jnp.asarray(learner.snapshots))
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_snapshots_that_were_not_taken_do_not_count():
     learner = Aram(snapshots=3, temperature=0.2, **SMALL)
     plain = Aram(temperature=0.2, **SMALL)
     state = learner.init(jax.random.key(0), SPEC)
-    early = with_random_snapshots(learner, state)._replace(updates=jnp.asarray(5))
+    early = with_random_snapshots(learner, state)._replace(snapshots_taken=jnp.asarray(0))
     fast, _, _ = gradient_of(learner, early, random_batch())
     expected, _, _ = gradient_of(plain, plain.init(jax.random.key(0), SPEC), random_batch())
     np.testing.assert_allclose(fast.actor[0].weight, expected.actor[0].weight, rtol=1e-5, atol=1e-7)
@@ -160,21 +160,30 @@ def test_snapshots_that_were_not_taken_leave_gradients_finite_where_observations
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after.trained))
 
 
-def test_a_snapshot_is_taken_at_its_turn_and_the_oldest_is_dropped():
+def test_a_snapshot_is_taken_before_the_step_after_its_time_and_the_oldest_is_dropped():
     learner = Aram(snapshots=2, snapshot_interval=2, snapshot_start=3, **SMALL)
     state = learner.init(jax.random.key(0), SPEC)
     update = jax.jit(
         lambda state, key: learner.update(state, SPEC, random_batch(), learner.noise(key, SPEC))[0]
     )
-    critics, newest, first = {}, {}, np.asarray(state.trained.critic[0].weight)
+    draw = one_draw([(0.1, 0.1)])
+    critics, stored, first = {}, {}, np.asarray(state.trained.critic[0].weight)
     for turn in range(1, 10):
         state = update(state, jax.random.key(turn))
         critics[turn] = np.asarray(state.trained.critic[0].weight)
-        newest[turn] = np.asarray(state.snapshots[0].weight)
-    np.testing.assert_array_equal(newest[4], np.stack([first, first]))
-    np.testing.assert_array_equal(newest[5][0], critics[5])
-    np.testing.assert_array_equal(newest[6][0], critics[5])
-    np.testing.assert_array_equal(newest[9], np.stack([critics[9], critics[7]]))
+        state = learner.adapt(state, draw, jnp.asarray(turn), warm=False)
+        stored[turn] = np.asarray(state.snapshots[0].weight)
+    np.testing.assert_array_equal(stored[4], np.stack([first, first]))
+    np.testing.assert_array_equal(stored[5][0], critics[5])
+    np.testing.assert_array_equal(stored[6][0], critics[5])
+    np.testing.assert_array_equal(stored[9], np.stack([critics[9], critics[7]]))
+    assert state.snapshots_taken == 3
+
+
+def test_several_updates_between_two_steps_take_one_snapshot_that_counts_once():
+    learner = Aram(snapshots=2, snapshot_interval=2, snapshot_start=0, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)._replace(updates=jnp.asarray(16))
+    assert with_snapshot(learner, state).snapshots_taken == 1
 
 
 @pytest.mark.parametrize(

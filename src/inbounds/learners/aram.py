@@ -85,7 +85,7 @@ class Aram:
     snapshots: int = 0
     """Critic snapshots over which the policy loss takes the supremum; 0 is the plain loss."""
     snapshot_interval: int = 1_000
-    """Updates between two snapshots."""
+    """Updates between two snapshots, which are taken before a step, one at most."""
     snapshot_start: int = 20_000
     """Updates before the first snapshot."""
     half_precision_search: bool = False
@@ -193,6 +193,7 @@ class Aram:
             target_critic=critic,
             # Copies, not zeros: what is masked is still differentiated, and a scale of zero would divide by it.
             snapshots=jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.snapshots, axis=0), critic),
+            snapshots_taken=jnp.zeros((), jnp.int32),
             optimiser=self.optimiser().init(trained),
             updates=jnp.zeros((), jnp.int32),
             augmented_share=jnp.asarray(self.augmented_share, jnp.float32),
@@ -306,7 +307,7 @@ class Aram:
         }
 
     def adapt(self, state: AramState, draw: Draw, step: jax.Array, warm: bool) -> AramState:
-        """Measure the feasible share of the box during warm-up; afterwards hold acceptance at its target.
+        """Measure the feasible share of the box during warm-up; later freeze critics and hold acceptance at its target.
 
         The controller is an integrator, on eta (too many rejections raise the share of self-loops that the critics
         see, too few lower it; an error of 0.1 moves eta by its whole range in about 5,000 environment steps), or on
@@ -316,6 +317,7 @@ class Aram:
         if warm:
             measured = jnp.stack([jnp.sum(draw.acceptance), jnp.asarray(draw.acceptance.size, jnp.float32)])
             return state._replace(feasible_share=state.feasible_share + measured)
+        state = with_snapshot(self, state)
         if self.normalise_values:
             state = rescaled(state)
         if self.acceptance_target is None:
@@ -373,7 +375,7 @@ class Aram:
             following = following._replace(averaged=averaged)
         if self.normalise_values:
             following = following._replace(scale=with_moments(state.scale, target, updates))
-        return with_snapshot(self, following), metrics
+        return following, metrics
 
 
 def rescaled(state: AramState) -> AramState:

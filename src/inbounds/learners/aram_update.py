@@ -39,6 +39,8 @@ class AramState(NamedTuple):
     target_critic: Network
     snapshots: Network
     """Frozen critics (snapshots, twins, ...): the Q replay buffer."""
+    snapshots_taken: jax.Array
+    """How many critics were frozen so far; the oldest have been dropped again."""
     optimiser: optax.OptState
     updates: jax.Array
     augmented_share: jax.Array
@@ -249,9 +251,7 @@ def policy_worth(
         values = values_of(settings, state.scale, critic_values(critic, inputs, action))
         return jnp.min(jnp.sum(values * weights[:, None], axis=-1), axis=-1)
     ensemble = jax.tree.map(lambda now, then: jnp.concatenate([now[None], then]), critic, state.snapshots)
-    taken = (state.updates - settings.snapshot_start) // settings.snapshot_interval
-    is_filled = jnp.arange(settings.snapshots + 1) <= taken
-    is_filled = is_filled.at[0].set(True)
+    is_filled = jnp.arange(settings.snapshots + 1) <= state.snapshots_taken
     others = jnp.broadcast_to(settings.preferences(candidates), (candidates.shape[0], *preference.shape))
     options = jnp.concatenate([preference[None], others])
     frozen = jax.lax.stop_gradient(action)
@@ -307,17 +307,21 @@ def outputs_at_all(
 
 
 def with_snapshot(settings: Aram, state: AramState) -> AramState:
-    """Store the critic as the newest snapshot when its turn has come."""
+    """Store the critic as the newest snapshot when its time has come.
+
+    For once a turn, not for every update: with seeds side by side nothing can be skipped, so that to ask costs as much
+    as to store.
+    """
     if settings.snapshots == 0:
         return state
-    since = state.updates - settings.snapshot_start
-    is_due = (since >= settings.snapshot_interval) & (since % settings.snapshot_interval == 0)
+    due = (state.updates - settings.snapshot_start) // settings.snapshot_interval
+    is_due = due > state.snapshots_taken
     shifted = jax.tree.map(
         lambda then, now: jnp.where(is_due, jnp.concatenate([now[None], then[:-1]]), then),
         state.snapshots,
         state.trained.critic,
     )
-    return state._replace(snapshots=shifted)
+    return state._replace(snapshots=shifted, snapshots_taken=state.snapshots_taken + is_due)
 
 
 def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +14,9 @@ from inbounds.learners.learner import Metrics
 from inbounds.tasks.task import Task
 from inbounds.training.host_collector import Episodes
 from inbounds.training.program import Exchange, Programs, TrainingState, keys_of_turn
+
+CHUNK = 50
+"""Turns that one call of the program takes at most, before what was executed is checked."""
 
 
 class World(NamedTuple):
@@ -40,7 +42,7 @@ class Trace(NamedTuple):
 
 
 class CompiledCollector:
-    """Runs chunks of turns as one scan; after each chunk every executed action is checked in float64."""
+    """Runs chunks of turns as one loop; after each chunk every executed action is checked in float64."""
 
     def __init__(
         self,
@@ -49,12 +51,8 @@ class CompiledCollector:
         keys: jax.Array,
         seeds: list[int],
         warm_up: int,
-        intervals: Sequence[int],
     ) -> None:
-        """Prepare the scan; `intervals` are the step counts at which the loop will want to stop.
-
-        One chunk length that divides them all means one compilation for warm-up and one for learning.
-        """
+        """Prepare the loop."""
         if task.compiled is None:
             raise ValueError(f"{task.name} has no compiled environment")
         self.task, self.programs, self.keys, self.seeds, self.warm_up = task, programs, keys, seeds, warm_up
@@ -63,9 +61,8 @@ class CompiledCollector:
         self.exact_resume = True
         self.lowest_reward = np.inf
         """Lowest training reward of the last `run`: Proposition 1 needs it not to be negative."""
-        self.chunk = chunk_length([-(-steps // self.count) for steps in (*intervals, warm_up) if steps])
         self._start = jax.jit(self._start_world)
-        self._run = jax.jit(self._scan, static_argnames=("turns", "warm", "updates"), donate_argnums=(0, 1))
+        self._run = jax.jit(self._take_turns, static_argnames=("warm", "updates"), donate_argnums=(0, 1))
 
     @property
     def turn(self) -> int:
@@ -140,13 +137,28 @@ class CompiledCollector:
         )
         return state, following, metrics, trace
 
-    def _scan(self, state: TrainingState, world: World, turns: int, warm: bool, updates: int) -> Any:
-        def body(carry: tuple[TrainingState, World], _: None) -> Any:
-            state, world, metrics, trace = self._turn(*carry, warm, updates)
-            return (state, world), (metrics, trace)
+    def _take_turns(
+        self, state: TrainingState, world: World, turns: jax.Array, warm: bool, updates: int
+    ) -> tuple[TrainingState, World, Metrics, Trace]:
+        """Take up to `CHUNK` turns and return the last one's metrics and the trace of all, with blank rows at its end.
 
-        (state, world), (metrics, trace) = jax.lax.scan(body, (state, world), None, length=turns)
-        return state, world, jax.tree.map(lambda values: values[-1], metrics), trace
+        Their number is no part of the program: a network takes a minute to compile, and intervals leave many
+        remainders.
+        """
+
+        def one(index: jax.Array, carry: Any) -> Any:
+            state, world, _, trace = carry
+            state, world, metrics, seen = self._turn(state, world, warm, updates)
+            trace = jax.tree.map(lambda rows, row: rows.at[index].set(row), trace, seen)
+            return state, world, metrics, trace
+
+        shapes = jax.eval_shape(lambda state, world: self._turn(state, world, warm, updates), state, world)
+        metrics, trace = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes[2:])
+        blank = jax.tree.map(lambda row: jnp.zeros((CHUNK, *row.shape), row.dtype), trace)
+        taken: tuple[TrainingState, World, Metrics, Trace] = jax.lax.fori_loop(
+            0, turns, one, (state, world, metrics, blank)
+        )
+        return taken
 
     def run(self, state: TrainingState, turns: int) -> tuple[TrainingState, Metrics, Episodes]:
         """Take `turns` steps in every environment, in chunks that never straddle the end of warm-up."""
@@ -156,11 +168,12 @@ class CompiledCollector:
         turn, end = self.turn, self.turn + turns
         while turn < end:
             is_warm = turn < warm_turns
-            length = min(self.chunk, end - turn, warm_turns - turn if is_warm else end - turn)
+            length = min(CHUNK, end - turn, warm_turns - turn if is_warm else end - turn)
+            updates = 0 if is_warm else self.programs.updates
             state, self.world, metrics, trace = self._run(
-                state, self.world, turns=length, warm=is_warm, updates=0 if is_warm else self.programs.updates
+                state, self.world, np.int32(length), warm=is_warm, updates=updates
             )
-            seen = jax.tree.map(np.asarray, trace)
+            seen = jax.tree.map(lambda rows, count=length: np.asarray(rows)[:count], trace)
             if not np.all(np.isfinite(seen.action)):
                 break  # the policy itself has diverged: the metrics say so, and the loop stops the run
             self._inspect(seen, episodes)
@@ -197,13 +210,6 @@ class CompiledCollector:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go back to what `save` returned."""
         self.world = jax.tree.map(jnp.asarray, saved["world"])
-
-
-def chunk_length(turns: Sequence[int], longest: int = 50) -> int:
-    """Return the longest chunk, up to 50 turns, that divides every interval; short leftovers get their own program."""
-    common = math.gcd(*turns)
-    best = max(length for length in range(1, longest + 1) if common % length == 0)
-    return best if best >= 5 else longest
 
 
 def _where(flags: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

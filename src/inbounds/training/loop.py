@@ -80,9 +80,8 @@ class Training:
         threads = config.threads or available_threads()
         self.collector: HostCollector | CompiledCollector
         if task.compiled is not None:
-            intervals = (config.steps, config.evaluate_every, config.checkpoint_every, LOG_EVERY)
             self.collector = CompiledCollector(
-                task, self.programs, keys, self.seeds, config.warm_up_steps(learner), intervals
+                task, self.programs, keys, self.seeds, config.warm_up_steps(learner)
             )
         else:
             self.collector = HostCollector(

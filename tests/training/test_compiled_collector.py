@@ -1,0 +1,40 @@
+"""Collecting from compiled environments: any number of turns is one program, and how they are split changes nothing."""
+
+import jax
+import numpy as np
+
+from inbounds.learners.aram import Aram
+from inbounds.learners.learner import Spec
+from inbounds.tasks.registry import make
+from inbounds.training.compiled_collector import CHUNK, CompiledCollector
+from inbounds.training.program import Programs, seed_keys
+
+WARM = 7
+"""Turns of warm-up, no divisor of anything else here."""
+
+
+def collected(splits):
+    """Return the collector, the state and the episodes after so many turns, asked for in parts."""
+    task, environments = make("bss3z"), 2
+    spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
+    programs = Programs(Aram(hidden=(8, 8), batch_size=8, proposals=4), spec, environments, 1, 1_000)
+    keys = seed_keys(0, 2)
+    collector = CompiledCollector(task, programs, keys, [0, 1], warm_up=WARM * environments)
+    collector.start()
+    state, ended = programs.init(keys), []
+    for turns in splits:
+        state, _, episodes = collector.run(state, turns)
+        ended += zip(episodes.seed, episodes.value, episodes.length, strict=True)
+    return collector, state, ended
+
+
+def test_turns_in_any_parts_compile_two_programs_and_lead_to_the_same_state():
+    total = make("bss3z").horizon + 13
+    assert total > CHUNK + WARM and total % CHUNK
+    whole, expected, ended = collected([total])
+    parts, state, ended_in_parts = collected([3, WARM + 1, 11, total - 15 - WARM])
+    assert whole.turn == parts.turn == total
+    assert whole._run._cache_size() == parts._run._cache_size() == 2
+    for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert ended == ended_in_parts and len(ended) > 0
