@@ -103,12 +103,16 @@ ON_DEFAULT: dict[str, Idea] = {
     ),
     "entropy-from-0.5": Idea(("halfcheetah", "ant"), {"entropy_at_first": 0.5, "entropy_ramp": 100_000}),
     "temperature-fixed-0.1": Idea(("hopper", "ant"), {"temperature": 0.1}),
+    "temperature-fixed-0.2": Idea(("reacher", *LOCOMOTION, "bss5z"), {"temperature": 0.2}),
     "temperature-fixed-0.3": Idea(LOCOMOTION, {"temperature": 0.3}),
     "temperature-fixed-0.5": Idea(("halfcheetah",), {"temperature": 0.5}),
-    # Half a nat per dimension and less, where the usual target is a whole one.
-    "entropy-target-1.5": Idea(("halfcheetah", "hopper", "hoppervel"), {"entropy_target": -1.5}),
+    # Half a nat per dimension (a quarter: -1.5 on HalfCheetah), where the usual target is a whole one.
+    "entropy-target-1": Idea(("reacher",), {"entropy_target": -1.0}),
+    "entropy-target-1.5": Idea(("halfcheetah", "hopper", "hoppervel", "bss3z"), {"entropy_target": -1.5}),
+    "entropy-target-2.5": Idea(("bss5z",), {"entropy_target": -2.5}),
     "entropy-target-3": Idea(("halfcheetah",), {"entropy_target": -3.0}),
     "entropy-target-4": Idea(("ant",), {"entropy_target": -4.0}),
+    "entropy-target-4.5": Idea(("nsfnet",), {"entropy_target": -4.5}),
     "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
     # A stronger base learner.
     "three-step-returns": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), {"return_steps": 3}),
