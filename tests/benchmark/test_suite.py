@@ -98,6 +98,17 @@ def test_a_suite_is_narrowed_to_tasks_and_learners_and_refuses_others() -> None:
         suite_by_name("smok")
 
 
+def test_a_suite_is_narrowed_to_variants_and_says_where_there_are_none() -> None:
+    cells = available_cells(SUITES["beyond-paper"], tasks=("hopper",), variants=("entropy-target-1.5",))
+    assert [cell.name for cell in cells] == ["hopper-aram-default-entropy-target-1.5"]
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'entropy-target-1\.5'"):
+        available_cells(SUITES["beyond-paper"], variants=("entropy-target-1.55",))
+    with pytest.raises(ConfigurationError, match="Leave --variants out"):
+        available_cells(SUITES["paper"], variants=("entropy-target-3",))
+    with pytest.raises(ConfigurationError, match="no cell that is all of it"):
+        available_cells(SUITES["beyond-paper"], tasks=("ant",), variants=("entropy-target-3",))
+
+
 def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_path: Path) -> None:
     cells = [Cell("reacher", "aram", "default", 300, seeds=2, variant=name) for name in "abcd"]
     write_run(tmp_path / cells[0].name, cell=cells[0])

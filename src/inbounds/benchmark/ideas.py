@@ -113,6 +113,18 @@ ON_DEFAULT: dict[str, Idea] = {
     "entropy-target-3": Idea(("halfcheetah",), {"entropy_target": -3.0}),
     "entropy-target-4": Idea(("ant",), {"entropy_target": -4.0}),
     "entropy-target-4.5": Idea(("nsfnet",), {"entropy_target": -4.5}),
+    # Both of what helped Ant or HalfCheetah by itself.
+    **{
+        f"entropy-target-{target:g}-share-held-by-acceptance-0.99": Idea(
+            tasks, {"entropy_target": -target, "acceptance_target": 0.99}
+        )
+        for target, tasks in (
+            (1.0, ("reacher",)),
+            (1.5, ("hopper",)),
+            (3.0, ("halfcheetah",)),
+            (4.0, ("ant",)),
+        )
+    },
     "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
     # A stronger base learner.
     "three-step-returns": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), {"return_steps": 3}),

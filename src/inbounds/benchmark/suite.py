@@ -8,7 +8,7 @@ from typing import Any
 
 from inbounds.benchmark.cell import Cell, pairs
 from inbounds.benchmark.ideas import idea_cells
-from inbounds.errors import UnknownNameError
+from inbounds.errors import ConfigurationError, UnknownNameError
 
 PAPER_TASKS = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "bss3z", "bss5z")
 STEPS = {
@@ -273,25 +273,40 @@ def suite_by_name(name: str) -> Suite:
     return SUITES[name]
 
 
-def available_cells(suite: Suite, tasks: tuple[str, ...] = (), learners: tuple[str, ...] = ()) -> list[Cell]:
-    """Return the cells whose learner exists here, limited to the tasks and learners asked for."""
+def available_cells(
+    suite: Suite,
+    tasks: tuple[str, ...] = (),
+    learners: tuple[str, ...] = (),
+    variants: tuple[str, ...] = (),
+) -> list[Cell]:
+    """Return the cells whose learner exists here, limited to the tasks, learners and variants asked for."""
     from inbounds.learners.registry import LEARNERS
 
     cells = suite.cells()
     for kind, asked, known in (
         ("task", tasks, {cell.task for cell in cells}),
         ("learner", learners, {cell.learner for cell in cells}),
+        ("variant", variants, {cell.variant for cell in cells if cell.variant}),
     ):
+        if asked and not known:
+            raise ConfigurationError(f"the suite {suite.name} has no {kind}s. Leave --{kind}s out.")
         for name in asked:
             if name not in known:
                 raise UnknownNameError(kind, name, known, f"The suite {suite.name} has these.")
-    return [
+    found = [
         cell
         for cell in cells
         if cell.learner in LEARNERS
         and (not tasks or cell.task in tasks)
         and (not learners or cell.learner in learners)
+        and (not variants or cell.variant in variants)
     ]
+    if not found:
+        raise ConfigurationError(
+            f"the suite {suite.name} has these tasks, learners and variants, but no cell that is all of it. Leave out "
+            f"--tasks, --learners or --variants."
+        )
+    return found
 
 
 def missing_learners(suite: Suite) -> list[str]:

@@ -41,6 +41,8 @@ class Options:
     """Only these tasks of the suite."""
     learners: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
     """Only these learners of the suite."""
+    variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
+    """Only these variants of the suite, such as the ideas of `beyond-paper`."""
     jobs: int | None = None
     """Cells that run side by side on this machine; by default 2 on a CPU with two cores or more, 1 on a GPU."""
     steps: int | None = None
@@ -143,7 +145,8 @@ def make_plan(options: Options) -> list[Any]:
     from inbounds.benchmark.suite import available_cells, suite_by_name
 
     suite = suite_by_name(options.suite)
-    cells = [adjusted(cell, options) for cell in available_cells(suite, options.tasks, options.learners)]
+    asked = available_cells(suite, options.tasks, options.learners, options.variants)
+    cells = [adjusted(cell, options) for cell in asked]
     return plan(cells, options.out / suite.name, Speeds(measurements(options), this_device()))
 
 

@@ -127,12 +127,11 @@ class Evaluator:
         steps: list[tuple[NDArray[Any], ...]] = []
         while alive.any():
             shaped = observation.reshape(*shape, -1)
-            action, is_feasible = self._act(
-                states, jnp.asarray(shaped, jnp.float32), preference, draw_keys, np.int32(len(steps))
-            )
-            executed = np.asarray(action)
+            # Converted here and fetched together: every further call of the device counts, a thousand times an episode.
+            seen, time = shaped.astype(np.float32), np.int32(len(steps))
+            executed, is_feasible = jax.device_get(self._act(states, seen, preference, draw_keys, time))
             step = self._environments.step(executed.reshape(shape[0] * shape[1], -1))
-            steps.append((shaped, executed, np.asarray(is_feasible), step.reward.reshape(shape), alive))
+            steps.append((shaped, executed, is_feasible, step.reward.reshape(shape), alive))
             alive = alive & ~(step.terminated | step.truncated).reshape(shape)
             observation = step.observation
         return Rollout(*(np.stack(column) for column in zip(*steps, strict=True)))
