@@ -187,8 +187,10 @@ def show_plan(console: Console, suite: Any, cells: Sequence[Any], options: Optio
     console.print(f"[bold]{suite.name}[/]: {suite.question} (paper: {suite.shows})", soft_wrap=True)
     if len(cells) <= MANY:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in ("cell", "seeds", "steps left", "state", "estimate"):
-            table.add_column(heading, justify="left" if heading in ("cell", "state") else "right")
+        table.add_column("cell", overflow="fold")
+        for heading in ("seeds", "steps left", "state", "estimate"):
+            is_number = heading != "state"
+            table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number)
         for cell in cells:
             estimate = (
                 ""
