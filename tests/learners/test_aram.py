@@ -182,8 +182,14 @@ def test_a_snapshot_is_taken_before_the_step_after_its_time_and_the_oldest_is_dr
 
 def test_several_updates_between_two_steps_take_one_snapshot_that_counts_once():
     learner = Aram(snapshots=2, snapshot_interval=2, snapshot_start=0, **SMALL)
-    state = learner.init(jax.random.key(0), SPEC)._replace(updates=jnp.asarray(16))
-    assert with_snapshot(learner, state).snapshots_taken == 1
+    before = with_random_snapshots(learner, learner.init(jax.random.key(0), SPEC))
+    before = before._replace(updates=jnp.asarray(16), snapshots_taken=jnp.asarray(0))
+    after = with_snapshot(learner, before)
+    critic, stored, last = (
+        state[0].weight for state in (before.trained.critic, after.snapshots, before.snapshots)
+    )
+    np.testing.assert_array_equal(stored, np.stack([critic, last[0]]))
+    assert after.snapshots_taken == 1
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,29 @@ WARM = 7
 """Turns of warm-up, no divisor of anything else here."""
 
 
+class Counting(CompiledCollector):
+    """Counts the turns that were checked."""
+
+    checked = 0
+
+    def _inspect(self, trace, episodes):
+        self.checked += len(trace.action)
+        super()._inspect(trace, episodes)
+
+
 def collected(splits):
-    """Return the collector, the state and the episodes after so many turns, asked for in parts."""
+    """Return the collector, the state, its metrics and the episodes after so many turns, asked for in parts."""
     task, environments = make("bss3z"), 2
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
     programs = Programs(Aram(hidden=(8, 8), batch_size=8, proposals=4), spec, environments, 1, 1_000)
     keys = seed_keys(0, 2)
-    collector = CompiledCollector(task, programs, keys, [0, 1], warm_up=WARM * environments)
+    collector = Counting(task, programs, keys, [0, 1], warm_up=WARM * environments)
     collector.start()
     state, ended = programs.init(keys), []
     for turns in splits:
-        state, _, episodes = collector.run(state, turns)
+        state, metrics, episodes = collector.run(state, turns)
         ended += zip(episodes.seed, episodes.value, episodes.length, strict=True)
-    return collector, state, ended
+    return collector, (state, metrics), ended
 
 
 def test_turns_in_any_parts_compile_two_programs_and_lead_to_the_same_state():
@@ -33,7 +43,7 @@ def test_turns_in_any_parts_compile_two_programs_and_lead_to_the_same_state():
     assert total > CHUNK + WARM and total % CHUNK
     whole, expected, ended = collected([total])
     parts, state, ended_in_parts = collected([3, WARM + 1, 11, total - 15 - WARM])
-    assert whole.turn == parts.turn == total
+    assert whole.turn == parts.turn == whole.checked == parts.checked == total
     assert whole._run._cache_size() == parts._run._cache_size() == 2
     for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)

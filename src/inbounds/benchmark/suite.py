@@ -296,8 +296,7 @@ def available_cells(
     found = [
         cell
         for cell in cells
-        if cell.learner in LEARNERS
-        and (not tasks or cell.task in tasks)
+        if (not tasks or cell.task in tasks)
         and (not learners or cell.learner in learners)
         and (not variants or cell.variant in variants)
     ]
@@ -306,7 +305,7 @@ def available_cells(
             f"the suite {suite.name} has these tasks, learners and variants, but no cell that is all of it. Leave out "
             f"--tasks, --learners or --variants."
         )
-    return found
+    return [cell for cell in found if cell.learner in LEARNERS]
 
 
 def missing_learners(suite: Suite) -> list[str]:

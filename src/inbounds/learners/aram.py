@@ -87,7 +87,7 @@ class Aram:
     snapshot_interval: int = 1_000
     """Updates between two snapshots, which are taken before a step, one at most."""
     snapshot_start: int = 20_000
-    """Updates before the first snapshot."""
+    """Updates before the first interval, at whose end the first snapshot is taken."""
     half_precision_search: bool = False
     """Search the supremum over preferences in bfloat16; the winner is then evaluated in full precision."""
     critic_loss: Literal["componentwise", "scalarised"] = "componentwise"
@@ -307,7 +307,7 @@ class Aram:
         }
 
     def adapt(self, state: AramState, draw: Draw, step: jax.Array, warm: bool) -> AramState:
-        """Measure the feasible share of the box during warm-up; later freeze critics and hold acceptance at its target.
+        """Measure the feasible share of the box during warm-up; later take snapshots and hold acceptance at its target.
 
         The controller is an integrator, on eta (too many rejections raise the share of self-loops that the critics
         see, too few lower it; an error of 0.1 moves eta by its whole range in about 5,000 environment steps), or on
