@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,17 +35,23 @@ class Finished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A cell that was stopped at its first report and then went on to its end."""
+    """A cell that was stopped at its first report, trained to its end, and judged elsewhere without its checkpoints."""
     folder = tmp_path_factory.mktemp("suite") / GOOD.name
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "TIMED_ACTIONS", 5)
         patch.setattr(worker, "SWEEP_EPISODES", 1)
         worker.prepare(folder, GOOD)
-        assert not worker.run_cell(folder, GOOD, should_stop=lambda: True)
+        assert worker.run_cell(folder, GOOD, should_stop=lambda: True) == worker.STOPPED
         (stopped,) = plan([GOOD], folder.parent, Speeds([], ""))
         assert stopped.state is State.BEGUN
-        assert worker.run_cell(folder, GOOD)
-    return Finished(folder, GOOD.steps - stopped.steps_left)
+        assert worker.run_cell(folder, GOOD, train_only=True) == worker.LEFT
+        (trained,) = plan([GOOD], folder.parent, Speeds([], ""))
+        assert trained.state is State.TRAINED and not (folder / worker.FINAL).exists()
+        shutil.rmtree(folder / "checkpoints")
+        elsewhere = tmp_path_factory.mktemp("elsewhere") / GOOD.name
+        shutil.copytree(folder, elsewhere)
+        assert worker.run_cell(elsewhere, GOOD) == 0
+    return Finished(elsewhere, GOOD.steps - stopped.steps_left)
 
 
 @pytest.mark.slow
@@ -79,6 +86,14 @@ def test_a_folder_keeps_its_experiment(tmp_path: Path) -> None:
     worker.prepare(tmp_path / "cell", GOOD)
     with pytest.raises(ConfigurationError, match="variant"):
         worker.prepare(tmp_path / "cell", BAD)
+
+
+@pytest.mark.slow
+def test_a_suite_that_only_trains_leaves_its_cells_to_be_judged(tmp_path: Path) -> None:
+    states = run_locally(plan([GOOD], tmp_path, Speeds([], "")), 1, lambda line: None, {}, train_only=True)
+    (left,) = plan([GOOD], tmp_path, Speeds([], ""))
+    assert states == {GOOD.name: State.TRAINED} and left.state is State.TRAINED and left.steps_left == 0
+    assert not (left.folder / worker.FINAL).exists()
 
 
 def test_a_failing_cell_says_why_and_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tyro
 
 from inbounds.benchmark.cell import Cell, pairs
 from inbounds.benchmark.plan import Speeds, State, plan, total_seconds
@@ -17,6 +18,7 @@ from inbounds.benchmark.suite import (
     missing_learners,
     suite_by_name,
 )
+from inbounds.cli.benchmark import Options, is_wanted
 from inbounds.cli.options import parse
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.registry import LEARNERS
@@ -120,6 +122,31 @@ def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_p
     assert [one.state for one in found] == [State.FINISHED, State.BEGUN, State.FAILED, State.WAITING]
     assert [one.steps_left for one in found] == [0, 100, 300, 300]
     assert found[1].seconds_left == pytest.approx(100 / 50.0) and found[2].note == "Boom: it broke"
+
+
+@pytest.mark.parametrize(
+    ("words", "worked_on"),
+    [
+        ([], "bcd"),
+        (["--retry"], "bcdef"),
+        (["--only", "train"], "bd"),
+        (["--only", "judge"], "c"),
+        (["--only", "judge", "--retry"], "cf"),
+    ],
+)
+def test_a_call_works_on_what_is_left_or_on_the_part_that_it_was_asked_for(
+    tmp_path: Path, words: list[str], worked_on: str
+) -> None:
+    cells = [Cell("reacher", "aram", "default", 300, seeds=2, variant=name) for name in "abcdef"]
+    folders = [write_run(tmp_path / cell.name, cell=cell, is_final=cell.variant == "a") for cell in cells]
+    (folders[1] / "checkpoints" / "step-000000000200").mkdir(parents=True)
+    for index in (2, 5):
+        (folders[index] / "trained.json").write_text("{}")
+    for index in (4, 5):
+        (folders[index] / "failure.json").write_text(json.dumps({"error": "Boom", "trace": ""}))
+    options = tyro.cli(Options, args=words)
+    found = [one.cell.variant for one in plan(cells, tmp_path, NOTHING) if is_wanted(one, options)]
+    assert "".join(found) == worked_on
 
 
 def test_a_folder_of_another_experiment_is_refused_before_anything_runs(tmp_path: Path) -> None:

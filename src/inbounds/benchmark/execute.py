@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from inbounds.benchmark.plan import Planned, State
-from inbounds.benchmark.worker import BUSY, FAILURE, LOG, STOPPED, prepare
+from inbounds.benchmark.worker import BUSY, FAILURE, LEFT, LOG, STOPPED, TRAIN_ONLY, prepare
 from inbounds.training.interrupts import Requests
 
 Report = Callable[[str], None]
-STATUS = {0: State.FINISHED, STOPPED: State.BEGUN, BUSY: State.BEGUN}
+STATUS = {0: State.FINISHED, STOPPED: State.BEGUN, BUSY: State.BEGUN, LEFT: State.TRAINED}
 
 
 class Job(NamedTuple):
@@ -29,7 +29,11 @@ class Job(NamedTuple):
 
 
 def run_locally(
-    cells: Sequence[Planned], jobs: int, report: Report, environment: dict[str, str]
+    cells: Sequence[Planned],
+    jobs: int,
+    report: Report,
+    environment: dict[str, str],
+    train_only: bool = False,
 ) -> dict[str, State]:
     """Run cells side by side and return what became of each; Ctrl-C lets every one save before it ends.
 
@@ -42,7 +46,7 @@ def run_locally(
         told = 0
         while running or (waiting and not asked):
             while waiting and len(running) < jobs and not asked:
-                running.append(start(waiting.pop(0), environment))
+                running.append(start(waiting.pop(0), environment, train_only))
                 report(f"started   {running[-1].planned.cell.name}")
             time.sleep(0.2)
             if asked.count > told:
@@ -58,13 +62,16 @@ def run_locally(
     return ended
 
 
-def start(planned: Planned, environment: dict[str, str]) -> Job:
+def start(planned: Planned, environment: dict[str, str], train_only: bool) -> Job:
     """Start the worker of one cell, with its output in the cell's own log."""
     prepare(planned.folder, planned.cell)
     (planned.folder / FAILURE).unlink(missing_ok=True)
     with open(planned.folder / LOG, "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "inbounds.benchmark.worker", str(planned.folder)],
+            [
+                *(sys.executable, "-m", "inbounds.benchmark.worker", str(planned.folder)),
+                *((TRAIN_ONLY,) if train_only else ()),
+            ],
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from inbounds.benchmark.cell import Cell, read_cell, read_written
 from inbounds.benchmark.results import Result
 from inbounds.benchmark.worker import CELL as CELL_FILE
-from inbounds.benchmark.worker import FAILURE, FINAL, differences
+from inbounds.benchmark.worker import FAILURE, FINAL, TRAINED, differences
 from inbounds.errors import ConfigurationError
 from inbounds.training.record import METRICS, RunFolder
 
@@ -19,6 +19,7 @@ class State(Enum):
     """What a cell's folder tells."""
 
     FINISHED = "finished"
+    TRAINED = "trained"
     BEGUN = "begun"
     FAILED = "failed"
     WAITING = "to do"
@@ -56,6 +57,8 @@ def planned(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
         failure = read_written(folder / FAILURE, "Remove it, and the cell is tried again.")
         error = str(failure["error"]).splitlines()[0]
         return Planned(cell, folder, State.FAILED, cell.steps, None, error)
+    if (folder / TRAINED).exists():
+        return Planned(cell, folder, State.TRAINED, 0, None, "but not judged")
     checkpoints = sorted((folder / "checkpoints").glob("step-*"))
     done = int(checkpoints[-1].name.removeprefix("step-")) if checkpoints else 0
     left = max(0, cell.steps - done)

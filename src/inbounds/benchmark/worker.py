@@ -21,8 +21,11 @@ from inbounds.training.interrupts import Requests
 from inbounds.training.record import CONFIG, EVALUATIONS, METRICS, RunFolder
 
 CELL, FINAL, FAILURE, LOG, LOCK = "cell.json", "final.json", "failure.json", "log.txt", ".lock"
-STOPPED, BUSY = 3, 4
-"""Exit statuses besides 0 (finished) and 1 (failed)."""
+TRAINED = "trained.json"
+"""Says that training is over, so that the final evaluation needs no checkpoint: any machine can make it."""
+STOPPED, BUSY, LEFT = 3, 4, 5
+"""Exit statuses besides 0 (finished) and 1 (failed): to go on, at work elsewhere, trained with its evaluation left."""
+TRAIN_ONLY = "--train-only"
 SWEEP_EPISODES = 10
 TIMED_ACTIONS = 2_000
 
@@ -60,8 +63,20 @@ def differences(found: Cell, wanted: Cell) -> str:
     return ", ".join(f"{name} {one[name]} instead of {two[name]}" for name in one if one[name] != two[name])
 
 
-def run_cell(folder: Path, cell: Cell, should_stop: Any = None) -> bool:
-    """Train and evaluate a cell; tell whether it is finished, or was stopped on request and can go on."""
+def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool = False) -> int:
+    """Train and evaluate a cell; return 0 if it is finished, or the status that says what is left."""
+    if not (folder / TRAINED).exists():
+        if not train_cell(folder, cell, should_stop):
+            return STOPPED
+        (folder / TRAINED).write_text(json.dumps({"steps": cell.steps}) + "\n")
+    if train_only:
+        return LEFT
+    write_final(folder, cell)
+    return 0
+
+
+def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
+    """Train a cell, from its newest checkpoint where it has one; tell whether it reached its end."""
     from inbounds.benchmark.tasks import find_task
     from inbounds.training.api import train
 
@@ -85,10 +100,7 @@ def run_cell(folder: Path, cell: Cell, should_stop: Any = None) -> bool:
         callbacks=(watch,),
         **cell.training_settings(),
     )
-    if stopped:
-        return False
-    write_final(folder, cell)
-    return True
+    return not stopped
 
 
 def forget_start(folder: Path) -> None:
@@ -136,9 +148,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the cell of one folder.
 
     Returns 0 when it is finished, 1 when it failed (the folder says why), 3 when it was stopped and can go on,
-    4 when another process is at it.
+    4 when another process is at it, 5 when it is trained and was to be no more than that.
     """
-    (name,) = sys.argv[1:] if arguments is None else arguments
+    name, *options = sys.argv[1:] if arguments is None else arguments
     folder = Path(name)
     with open(folder / LOCK, "w") as lock:
         try:
@@ -147,16 +159,16 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"another process is working on {folder}; it was left alone.")
             return BUSY
         with Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
-            return work_on(folder, asked)
+            return work_on(folder, asked, TRAIN_ONLY in options)
 
 
-def work_on(folder: Path, asked: Requests) -> int:
+def work_on(folder: Path, asked: Requests, train_only: bool) -> int:
     """Run the cell of a folder that nobody else works on."""
     if (folder / FINAL).exists():
         return 0
     cell = read_cell(folder / CELL)
     try:
-        return 0 if run_cell(folder, cell, lambda: bool(asked)) else STOPPED
+        return run_cell(folder, cell, lambda: bool(asked), train_only)
     except Exception as error:
         failure = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         (folder / FAILURE).write_text(json.dumps(failure, indent=1) + "\n")

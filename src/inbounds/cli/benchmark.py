@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich import box
@@ -53,6 +53,9 @@ class Options:
     """First seed: a second machine may take seeds 5 to 9 of the same cells, and `--merge` puts them together."""
     plan: bool = False
     """Only show the plan and its estimated time."""
+    only: Literal["train", "judge"] | None = None
+    """`train` leaves the final evaluations to a later call, `judge` makes those that were left and trains nothing. They
+    need no GPU and no checkpoints, so that run folders may be copied elsewhere without them."""
     retry: bool = False
     """Try cells again that failed before."""
     collect: bool = False
@@ -90,10 +93,17 @@ def run(arguments: list[str]) -> int:
         show_plan(console, suite, cells, options)
         if options.plan:
             return 0
-        wanted = (State.WAITING, State.BEGUN, *((State.FAILED,) if options.retry else ()))
-        states = execute(console, [cell for cell in cells if cell.state in wanted], options)
+        states = execute(console, [cell for cell in cells if is_wanted(cell, options)], options)
         failed = sum(state is State.FAILED for state in states.values())
         failed += sum(cell.state is State.FAILED for cell in cells) if not options.retry else 0
+        if options.only == "train":
+            now = {cell.cell.name: cell.state for cell in cells} | states
+            count = sum(state is State.TRAINED for state in now.values())
+            console.print(
+                f"{count} cells are trained and not judged yet: --only judge does that, here or where their folders "
+                f"are copied to.",
+                soft_wrap=True,
+            )
     results = finished_cells([options.out, *options.merge], suite.name)
     for result in results:
         save_result(result, target)
@@ -102,6 +112,17 @@ def run(arguments: list[str]) -> int:
         f"{len(results)} finished cells in {target}. Look at them: inbounds report {target}", soft_wrap=True
     )
     return 1 if failed else 0
+
+
+def is_wanted(planned: Any, options: Options) -> bool:
+    """Tell whether a cell is to be worked on: what is left of it, unless it failed and is not to be tried again."""
+    from inbounds.benchmark.plan import State
+    from inbounds.benchmark.worker import TRAINED
+
+    if planned.state is State.FINISHED or (planned.state is State.FAILED and not options.retry):
+        return False
+    part = "judge" if (planned.folder / TRAINED).exists() else "train"
+    return options.only in (None, part)
 
 
 def jobs_of(options: Options) -> int:
@@ -224,11 +245,14 @@ def show_plan(console: Console, suite: Any, cells: Sequence[Any], options: Optio
 
 def execute(console: Console, cells: Sequence[Any], options: Options) -> dict[str, Any]:
     """Run the cells here or on a Ray cluster."""
+    from inbounds.errors import ConfigurationError
 
     def report(line: str) -> None:
         console.print(line, soft_wrap=True, markup=False)
 
     if options.ray is not None:
+        if options.only is not None:
+            raise ConfigurationError("nodes of a cluster train and judge. Leave --only or --ray out.")
         from inbounds.benchmark.ray_cluster import run_on_ray
 
         return run_on_ray(cells, options.ray, report)
@@ -242,7 +266,7 @@ def execute(console: Console, cells: Sequence[Any], options: Options) -> dict[st
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "OMP_NUM_THREADS": str(threads),
     }
-    return run_locally(cells, jobs, report, environment)
+    return run_locally(cells, jobs, report, environment, train_only=options.only == "train")
 
 
 def show_results(console: Console, results: Sequence[Any]) -> None:
