@@ -140,7 +140,7 @@ except KeyboardInterrupt:
         time.sleep(0.05)
         os.kill(os.getpid(), number)
 
-    def pretend(planned: Planned, environment: dict[str, str]) -> Job:
+    def pretend(planned: Planned, environment: dict[str, str], train_only: bool) -> Job:
         threading.Thread(target=ask_when_it_began, daemon=True).start()
         process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
         return Job(planned, process, time.monotonic())
