@@ -66,12 +66,10 @@ def start(planned: Planned, environment: dict[str, str], train_only: bool) -> Jo
     """Start the worker of one cell, with its output in the cell's own log."""
     prepare(planned.folder, planned.cell)
     (planned.folder / FAILURE).unlink(missing_ok=True)
+    options = [TRAIN_ONLY] if train_only else []
     with open(planned.folder / LOG, "ab") as log:
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "inbounds.benchmark.worker", str(planned.folder)),
-                *((TRAIN_ONLY,) if train_only else ()),
-            ],
+            [sys.executable, "-m", "inbounds.benchmark.worker", str(planned.folder), *options],
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
