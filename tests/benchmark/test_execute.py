@@ -35,8 +35,15 @@ class Finished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A cell that was stopped at its first report, trained to its end, and judged elsewhere without its checkpoints."""
+    """A cell that was stopped at its first report, trained to its end, and judged elsewhere without its checkpoints.
+
+    Another request to stop comes with its last report, too late to leave anything undone.
+    """
     folder = tmp_path_factory.mktemp("suite") / GOOD.name
+
+    def is_at_last_report() -> bool:
+        return f'"step": {GOOD.steps},' in (folder / "metrics.jsonl").read_text()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "TIMED_ACTIONS", 5)
         patch.setattr(worker, "SWEEP_EPISODES", 1)
@@ -44,7 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         assert worker.run_cell(folder, GOOD, should_stop=lambda: True) == worker.STOPPED
         (stopped,) = plan([GOOD], folder.parent, Speeds([], ""))
         assert stopped.state is State.BEGUN
-        assert worker.run_cell(folder, GOOD, train_only=True) == worker.LEFT
+        assert worker.run_cell(folder, GOOD, is_at_last_report, train_only=True) == worker.LEFT
         (trained,) = plan([GOOD], folder.parent, Speeds([], ""))
         assert trained.state is State.TRAINED and not (folder / worker.FINAL).exists()
         shutil.rmtree(folder / "checkpoints")

@@ -94,6 +94,8 @@ def test_learners_that_do_not_exist_are_left_out_and_named() -> None:
 def test_a_suite_is_narrowed_to_tasks_and_learners_and_refuses_others() -> None:
     cells = available_cells(SUITES["paper"], tasks=("reacher",), learners=("aram",))
     assert {cell.name for cell in cells} == {"reacher-aram-default", "reacher-aram-paper"}
+    cells = available_cells(SUITES["paper"], tasks=("reacher",), presets=("default",))
+    assert [cell.name for cell in cells] == ["reacher-aram-default"]
     with pytest.raises(UnknownNameError, match="reacher"):
         available_cells(SUITES["paper"], tasks=("reecher",))
     with pytest.raises(UnknownNameError, match="smoke"):
@@ -101,14 +103,14 @@ def test_a_suite_is_narrowed_to_tasks_and_learners_and_refuses_others() -> None:
 
 
 def test_a_suite_is_narrowed_to_variants_and_says_where_there_are_none() -> None:
-    cells = available_cells(SUITES["beyond-paper"], tasks=("hopper",), variants=("entropy-target-1.5",))
-    assert [cell.name for cell in cells] == ["hopper-aram-default-entropy-target-1.5"]
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'entropy-target-1\.5'"):
-        available_cells(SUITES["beyond-paper"], variants=("entropy-target-1.55",))
+    cells = available_cells(SUITES["beyond-paper"], tasks=("hopper",), variants=("half-a-nat",))
+    assert [cell.name for cell in cells] == ["hopper-aram-default-half-a-nat"]
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'half-a-nat'"):
+        available_cells(SUITES["beyond-paper"], variants=("half-a-nut",))
     with pytest.raises(ConfigurationError, match="Leave --variants out"):
-        available_cells(SUITES["paper"], variants=("entropy-target-3",))
+        available_cells(SUITES["paper"], variants=("quarter-of-a-nat",))
     with pytest.raises(ConfigurationError, match="no cell that is all of it"):
-        available_cells(SUITES["beyond-paper"], tasks=("ant",), variants=("entropy-target-3",))
+        available_cells(SUITES["beyond-paper"], tasks=("ant",), variants=("quarter-of-a-nat",))
 
 
 def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_path: Path) -> None:

@@ -215,6 +215,12 @@ def test_the_wanted_entropy_falls_in_a_straight_line_to_that_of_the_feasible_set
     assert wanted == pytest.approx(-2.0 + done * np.log(0.1), rel=1e-5)
 
 
+def test_an_entropy_target_counts_for_every_dimension():
+    learner = Aram(entropy_target=-0.25, entropy_reference="box", entropy_ramp=0, **SMALL)
+    empty = jax.eval_shape(lambda key: learner.init(key, NOWHERE), jax.random.key(0))
+    assert float(target_entropy(learner, empty, NOWHERE)) == pytest.approx(-0.5)
+
+
 @pytest.mark.parametrize(("updates", "wanted"), [(0, 1.0), (200, -0.5), (400, -2.0), (9_000, -2.0)])
 def test_the_wanted_entropy_can_begin_near_that_of_a_uniform_law(updates, wanted):
     learner = Aram(entropy_reference="box", entropy_at_first=0.5, entropy_ramp=400, **SMALL)

@@ -44,6 +44,7 @@ RAW = PLAIN | {"start": "box", "scale_observations": False, "initial_temperature
 """The reference of the first ideas: raw observations, as in the paper, and a first policy anywhere in the box."""
 NARROW = {"least_return_weight": 0.8, "penalty": 1.0}
 SCALED = {"scale_rewards": True}
+RAISED = {"acceptance_target": 0.99, "share_range": (0.2, 0.5)}
 FALLING = {"entropy_reference": "feasible", "entropy_ramp": 50_000}
 
 ON_RAW_OBSERVATIONS: dict[str, Idea] = {
@@ -93,6 +94,8 @@ ON_DEFAULT: dict[str, Idea] = {
         {"acceptance_target": 0.99, "acceptance_lever": "entropy"},
     ),
     "share-held-by-acceptance-0.99": Idea(("halfcheetah", "ant"), {"acceptance_target": 0.99}),
+    # The same, but never below the share that it begins with.
+    "share-raised-by-acceptance-0.99": Idea(("halfcheetah", "ant"), RAISED),
     "discount-0.97": Idea(("halfcheetah", "hopper"), {"gamma": 0.97}),
     # 0.99 everywhere is scaled-rewards-preferences-from-0.8-entropy-falling, above.
     "discount-0.9": Idea(RESOURCES, {"gamma": 0.9}),
@@ -106,25 +109,16 @@ ON_DEFAULT: dict[str, Idea] = {
     "temperature-fixed-0.2": Idea(("reacher", *LOCOMOTION, "bss5z"), {"temperature": 0.2}),
     "temperature-fixed-0.3": Idea(LOCOMOTION, {"temperature": 0.3}),
     "temperature-fixed-0.5": Idea(("halfcheetah",), {"temperature": 0.5}),
-    # Half a nat per dimension (a quarter: -1.5 on HalfCheetah), where the usual target is a whole one.
-    "entropy-target-1": Idea(("reacher",), {"entropy_target": -1.0}),
-    "entropy-target-1.5": Idea(("halfcheetah", "hopper", "hoppervel", "bss3z"), {"entropy_target": -1.5}),
-    "entropy-target-2.5": Idea(("bss5z",), {"entropy_target": -2.5}),
-    "entropy-target-3": Idea(("halfcheetah",), {"entropy_target": -3.0}),
-    "entropy-target-4": Idea(("ant",), {"entropy_target": -4.0}),
-    "entropy-target-4.5": Idea(("nsfnet",), {"entropy_target": -4.5}),
-    # Half a nat, which helped HalfCheetah, and the controller on eta, which helped Ant, together.
-    **{
-        f"entropy-target-{target:g}-share-held-by-acceptance-0.99": Idea(
-            tasks, {"entropy_target": -target, "acceptance_target": 0.99}
-        )
-        for target, tasks in (
-            (1.0, ("reacher",)),
-            (1.5, ("hopper",)),
-            (3.0, ("halfcheetah",)),
-            (4.0, ("ant",)),
-        )
-    },
+    # Nats of entropy per dimension, where the usual target is minus one.
+    "half-a-nat": Idea(("reacher", *LOCOMOTION, *RESOURCES), {"entropy_target": -0.5}),
+    "quarter-of-a-nat": Idea(("halfcheetah",), {"entropy_target": -0.25}),
+    # What helped HalfCheetah and what helped Ant, together.
+    "half-a-nat-share-held-by-acceptance-0.99": Idea(
+        ("reacher", "halfcheetah", "hopper", "ant"), {"entropy_target": -0.5, "acceptance_target": 0.99}
+    ),
+    "half-a-nat-share-raised-by-acceptance-0.99": Idea(
+        ("halfcheetah", "ant"), {"entropy_target": -0.5} | RAISED
+    ),
     "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
     # A stronger base learner.
     "three-step-returns": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), {"return_steps": 3}),
@@ -135,8 +129,8 @@ ON_DEFAULT: dict[str, Idea] = {
     # Noise of single updates, which an average over many does not have.
     "averaged-policy": Idea(("reacher", "halfcheetah", "hopper", "nsfnet", "bss5z"), {"averaging": 2_000}),
     # Explore less around a start that is good already.
-    "entropy-target-27": Idea(("nsfnet",), {"entropy_target": -27.0}),
-    "entropy-target-45": Idea(("nsfnet",), {"entropy_target": -45.0}),
+    "three-nats": Idea(("nsfnet",), {"entropy_target": -3.0}),
+    "five-nats": Idea(("nsfnet",), {"entropy_target": -5.0}),
     "learning-rate-0.0001": Idea(("nsfnet", "halfcheetah"), {"learning_rate": 1e-4}),
 }
 """Ideas that change one thing of the present default, or two that helped by themselves."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from inbounds.benchmark.cell import Cell, pairs
-from inbounds.benchmark.ideas import idea_cells
+from inbounds.benchmark.ideas import FINAL_EPISODES, IDEAS, LOCOMOTION, idea_cells
 from inbounds.errors import ConfigurationError, UnknownNameError
 
 PAPER_TASKS = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "bss3z", "bss5z")
@@ -149,6 +149,26 @@ def _reviewers() -> Iterator[Cell]:
         yield Cell("polytope50", learner, preset, STEPS["polytope50"])
 
 
+AT_LENGTH = (
+    "half-a-nat",
+    "half-a-nat-share-held-by-acceptance-0.99",
+    "half-a-nat-share-raised-by-acceptance-0.99",
+)
+"""Ideas that helped in a trial."""
+
+
+def _at_length() -> Iterator[Cell]:
+    for variant in AT_LENGTH:
+        settings = pairs(IDEAS[variant].settings)
+        for task in ("reacher", *LOCOMOTION):
+            yield dataclasses.replace(
+                _full(task, "aram", "default"),
+                variant=variant,
+                settings=settings,
+                final_episodes=FINAL_EPISODES.get(task, 100),
+            )
+
+
 def _rivals() -> Iterator[Cell]:
     often = pairs({"evaluate_every": 5_000, "capacity": 100_000})
     for task in ("reacher", "bss3z", "halfcheetah", "nsfnet"):
@@ -242,6 +262,12 @@ SUITES = {
             idea_cells,
         ),
         Suite(
+            "at-length",
+            "Do ideas that helped in a trial last for as many steps as the default is given?",
+            "not in the paper",
+            _at_length,
+        ),
+        Suite(
             "rivals",
             "How do all methods compare after 30,000 steps of Reacher, BSS3z, HalfCheetah and NSFnet?",
             "not in the paper: Figures 4, 7 and 8, the first steps of four tasks",
@@ -277,15 +303,17 @@ def available_cells(
     suite: Suite,
     tasks: tuple[str, ...] = (),
     learners: tuple[str, ...] = (),
+    presets: tuple[str, ...] = (),
     variants: tuple[str, ...] = (),
 ) -> list[Cell]:
-    """Return the cells whose learner exists here, limited to the tasks, learners and variants asked for."""
+    """Return the cells whose learner exists here, limited to the tasks, learners, presets and variants asked for."""
     from inbounds.learners.registry import LEARNERS
 
     cells = suite.cells()
     for kind, asked, known in (
         ("task", tasks, {cell.task for cell in cells}),
         ("learner", learners, {cell.learner for cell in cells}),
+        ("preset", presets, {cell.preset for cell in cells}),
         ("variant", variants, {cell.variant for cell in cells if cell.variant}),
     ):
         if asked and not known:
@@ -298,12 +326,13 @@ def available_cells(
         for cell in cells
         if (not tasks or cell.task in tasks)
         and (not learners or cell.learner in learners)
+        and (not presets or cell.preset in presets)
         and (not variants or cell.variant in variants)
     ]
     if not found:
         raise ConfigurationError(
-            f"the suite {suite.name} has these tasks, learners and variants, but no cell that is all of it. Leave out "
-            f"--tasks, --learners or --variants."
+            f"the suite {suite.name} has all that was asked for, but no cell that is all of it. Leave out --tasks, "
+            f"--learners, --presets or --variants."
         )
     return [cell for cell in found if cell.learner in LEARNERS]
 

@@ -87,7 +87,8 @@ def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
     stopped: list[bool] = []
 
     def watch(row: dict[str, Any]) -> bool:
-        if should_stop is not None and should_stop():
+        is_over = row["step"] >= cell.steps  # a request that comes now has nothing to stop
+        if should_stop is not None and not is_over and should_stop():
             stopped.append(True)
             return True
         return False

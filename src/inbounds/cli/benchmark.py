@@ -41,6 +41,8 @@ class Options:
     """Only these tasks of the suite."""
     learners: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
     """Only these learners of the suite."""
+    presets: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
+    """Only cells of these presets, `default` or `paper`."""
     variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
     """Only these variants of the suite, such as the ideas of `beyond-paper`."""
     jobs: int | None = None
@@ -166,7 +168,7 @@ def make_plan(options: Options) -> list[Any]:
     from inbounds.benchmark.suite import available_cells, suite_by_name
 
     suite = suite_by_name(options.suite)
-    asked = available_cells(suite, options.tasks, options.learners, options.variants)
+    asked = available_cells(suite, options.tasks, options.learners, options.presets, options.variants)
     cells = [adjusted(cell, options) for cell in asked]
     return plan(cells, options.out / suite.name, Speeds(measurements(options), this_device()))
 

@@ -76,6 +76,8 @@ class Aram:
     """Hold the acceptance rate here by a controller instead of following a schedule; None leaves it alone."""
     acceptance_lever: Literal["share", "entropy"] = "share"
     """What the controller moves: eta, or the entropy target, which then falls only as long as it has to."""
+    share_range: tuple[float, float] = (0.02, 0.5)
+    """Least and largest eta of the controller."""
     preference: tuple[float, float] | None = None
     """None learns for all preferences; a fixed pair gives SOSAC: scalar critics for this pair alone."""
     least_return_weight: float = 0.8
@@ -102,12 +104,12 @@ class Aram:
     initial_temperature: float = 0.1
     """Where a tuned temperature starts."""
     entropy_target: float | None = None
-    """Target entropy in the squashed box; None is minus the dimension (see `entropy_reference`)."""
+    """Target entropy in the squashed box, per dimension (see `entropy_reference`); None is -1, the usual one."""
     entropy_reference: Literal["box", "feasible"] = "feasible"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
     entropy_at_first: float | None = None
-    """Where the target begins to fall, per dimension: -1 is the usual one, ln 2 a uniform law on the box; None begins
-    at `entropy_target`."""
+    """Where the target begins to fall, per dimension: ln 2 is a uniform law on the box; None begins at
+    `entropy_target`."""
     entropy_ramp: int = 50_000
     """Updates over which the target falls from where it begins to the feasible set's (or box's); 0 begins there.
     Steps over which a controller can move it through its whole range."""
@@ -326,7 +328,7 @@ class Aram:
         if self.acceptance_lever == "entropy":
             return state._replace(entropy_drop=moved_drop(self, state, draw, error))
         moved = state.augmented_share + 1e-3 * draw.acceptance.size * error
-        return state._replace(augmented_share=jnp.clip(moved, 0.02, 0.5))
+        return state._replace(augmented_share=jnp.clip(moved, *self.share_range))
 
     def shares(self, state: AramState, step: jax.Array) -> jax.Array:
         """Return eta: scheduled by the environment steps of this seed, or where the controller has put it."""

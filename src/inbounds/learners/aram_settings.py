@@ -33,8 +33,8 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "initial_temperature": ("above 0", lambda value: value > 0),
     "entropy_target": ("that is finite, or None", lambda value: True),
     "entropy_at_first": (
-        "in [-1, ln 2], from the usual target to a uniform law, or None",
-        lambda value: -1 <= value <= math.log(2),
+        "of at most ln 2, that of a uniform law, or None",
+        lambda value: value <= math.log(2),
     ),
     "degrees": ("above 0", lambda value: value > 0),
     "learning_rate": ("above 0", lambda value: value > 0),
@@ -93,6 +93,8 @@ def refuse_contradictions(settings: Aram) -> None:
             "acceptance_target moves the share of the augmented ring, but dual_replay=False has none. "
             "Drop acceptance_target or set dual_replay=True."
         )
+    if moves_share:
+        refuse_range(settings)
     if settings.preference is not None and (settings.policy_preferences > 1 or settings.snapshots > 0):
         raise ConfigurationError(
             "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
@@ -110,6 +112,11 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             f"entropy_at_first={settings.entropy_at_first} is where a ramp begins, and entropy_ramp=0 has none. "
             f"Pass the updates that it takes, such as entropy_ramp=100_000."
+        )
+    if settings.entropy_at_first is not None and settings.entropy_at_first < wanted_entropy(settings):
+        raise ConfigurationError(
+            f"entropy_at_first={settings.entropy_at_first} is where the target begins to fall to entropy_target="
+            f"{wanted_entropy(settings)}, both per dimension. Begin above it."
         )
     if settings.entropy_at_first is not None and settings.temperature is not None:
         raise ConfigurationError(
@@ -137,4 +144,20 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             f"return_steps={settings.return_steps} follows episodes through the ring of real transitions, which "
             f"dual_replay=False mixes with self-loops. Set dual_replay=True or return_steps=1."
+        )
+
+
+def wanted_entropy(settings: Aram) -> float:
+    """Return the entropy per dimension that a tuned temperature aims at in the end."""
+    return -1.0 if settings.entropy_target is None else settings.entropy_target
+
+
+def refuse_range(settings: Aram) -> None:
+    """Refuse a range of eta that is none, or that does not hold the eta that a controller begins with."""
+    limits = settings.share_range
+    is_pair = isinstance(limits, tuple | list) and len(limits) == 2 and all(map(is_number, limits))
+    if not (is_pair and 0 <= limits[0] <= settings.augmented_share <= limits[1] < 1):
+        raise ConfigurationError(
+            f"share_range={limits!r} must be two numbers in [0, 1) with augmented_share={settings.augmented_share} "
+            f"between them, where the controller begins. Widen it or move augmented_share."
         )

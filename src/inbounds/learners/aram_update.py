@@ -10,6 +10,7 @@ import optax
 
 from inbounds.learners import losses
 from inbounds.learners.aram_acting import law
+from inbounds.learners.aram_settings import wanted_entropy
 from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Metrics, Spec
 from inbounds.learners.value_bins import categorical_critic_loss, expected_values, split
@@ -325,13 +326,13 @@ def with_snapshot(settings: Aram, state: AramState) -> AramState:
 
 
 def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:
-    """Return the entropy wanted in the squashed box: minus the dimension, lowered by the log of C(s)'s share.
+    """Return the entropy wanted in the squashed box: so much per dimension, lowered by the log of C(s)'s share.
 
     With `entropy_ramp` the target falls there in a straight line, so that a set is explored widely at first; a
     controller on the acceptance rate lets it fall only as long as too many proposals are infeasible.
     """
     dimension = float(spec.box.size)
-    wanted = jnp.asarray(-dimension if settings.entropy_target is None else settings.entropy_target)
+    wanted = jnp.asarray(dimension * wanted_entropy(settings))
     if settings.acceptance_target is not None and settings.acceptance_lever == "entropy":
         return wanted - state.entropy_drop
     first = wanted if settings.entropy_at_first is None else dimension * settings.entropy_at_first

@@ -68,7 +68,7 @@ class StochasticActorCritic:
     initial_temperature: float = 1.0
     """Where a tuned temperature starts."""
     entropy_target: float | None = None
-    """Target entropy in [-1, 1]; None is minus the dimension."""
+    """Target entropy in [-1, 1], per dimension; None is -1, the usual one."""
 
     presets: ClassVar[dict[str, dict[str, Any]]]
     proposals: ClassVar[int] = 1
@@ -273,7 +273,7 @@ class StochasticActorCritic:
             )
             + self.price(spec, batch.observation, drawn.value)
         )
-        wanted = jnp.asarray(-float(spec.box.size) if self.entropy_target is None else self.entropy_target)
+        wanted = jnp.asarray(spec.box.size * (-1.0 if self.entropy_target is None else self.entropy_target))
         temperature_loss = jnp.mean(
             jax.vmap(losses.temperature_loss, (None, 0, None))(
                 trained.log_temperature, drawn.log_density, wanted
