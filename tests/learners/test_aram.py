@@ -58,6 +58,16 @@ def test_every_rejected_proposal_becomes_a_self_loop_that_pays_the_penalty():
     np.testing.assert_array_equal(loops.discount, 1.0)
 
 
+@pytest.mark.parametrize("dual_replay", [True, False])
+def test_an_action_leaves_no_more_self_loops_than_it_may(dual_replay):
+    draw = one_draw([(0.9, 0.9), (0.8, 0.1), (0.7, 0.7), (0.1, 0.1)])
+    learner = Aram(loops_per_action=2, dual_replay=dual_replay, **SMALL)
+    memory = learner.remember(SPEC, jnp.full((1, 3), 7.0), draw, OUTCOME)
+    kept = memory["augmented"] if dual_replay else jax.tree.map(lambda leaf: leaf[1:], memory["real"])
+    np.testing.assert_array_equal(kept.mask, [True, True])
+    np.testing.assert_array_equal(kept.transition.action, np.float32([(0.9, 0.9), (0.8, 0.1)]))
+
+
 def test_a_feasible_action_is_remembered_with_its_reward_and_no_penalty():
     real = (
         Aram(**SMALL)

@@ -62,6 +62,8 @@ class Aram:
     """Proposals per action; projection happens only if none is feasible. 1 switches acceptance-rejection off."""
     augmented: bool = True
     """Turn rejected proposals into self-loops with reward [0, -penalty]."""
+    loops_per_action: int | None = None
+    """Self-loops that one action leaves at most, those of its first rejected proposals; None keeps all of them."""
     dual_replay: bool = True
     """Keep self-loops in a ring of their own; otherwise they share the ring of real transitions."""
     penalty: float = 0.2
@@ -288,25 +290,22 @@ class Aram:
         )
         if not self.augmented:
             return {REAL: Memory(real, None)}
-        environments, count, size = draw.proposals.shape
+        tried = draw.proposals[:, : self.loops_per_action]
+        is_rejected = draw.is_rejected[:, : self.loops_per_action].reshape(-1)
+        environments, count, size = tried.shape
         rows = environments * count
         repeated = jnp.repeat(observation, count, axis=0)
         loops = Transition(
             observation=repeated,
-            action=draw.proposals.reshape(rows, size),
+            action=tried.reshape(rows, size),
             reward=jnp.broadcast_to(jnp.asarray([0.0, -self.penalty], jnp.float32), (rows, 2)),
             discount=jnp.ones(rows),
             next_observation=repeated,
         )
-        memory = Memory(loops, draw.is_rejected.reshape(rows))
         if self.dual_replay:
-            return {REAL: Memory(real, None), AUGMENTED: memory}
+            return {REAL: Memory(real, None), AUGMENTED: Memory(loops, is_rejected)}
         together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), real, loops)
-        return {
-            REAL: Memory(
-                together, jnp.concatenate([jnp.ones(environments, bool), draw.is_rejected.reshape(rows)])
-            )
-        }
+        return {REAL: Memory(together, jnp.concatenate([jnp.ones(environments, bool), is_rejected]))}
 
     def adapt(self, state: AramState, draw: Draw, step: jax.Array, warm: bool) -> AramState:
         """Measure the feasible share of the box during warm-up; later take snapshots and hold acceptance at its target.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COUNTS = {
     **dict.fromkeys(("proposals", "policy_preferences", "truncation_draws", "batch_size"), 1),
-    **dict.fromkeys(("snapshot_interval", "share_interval", "return_steps"), 1),
+    **dict.fromkeys(("snapshot_interval", "share_interval", "return_steps", "loops_per_action"), 1),
     **dict.fromkeys(
         ("snapshots", "snapshot_start", "critic_lead", "entropy_ramp", "averaging", "value_bins"), 0
     ),
@@ -54,9 +54,11 @@ def refuse_values(settings: Aram) -> None:
             raise ConfigurationError(
                 f"{name}={value!r} is unknown. Choose one of {', '.join(map(repr, known))}."
             )
+        if value is None and field.default is None:
+            continue
         if name in COUNTS and not is_whole(value, COUNTS[name]):
             raise ConfigurationError(f"{name}={value!r} must be a whole number, {COUNTS[name]} or more.")
-        if name in NUMBERS and not (value is None and field.default is None):
+        if name in NUMBERS:
             where, is_allowed = NUMBERS[name]
             if not (is_number(value) and is_allowed(value)):
                 raise ConfigurationError(f"{name}={value!r} must be a number {where}.")
