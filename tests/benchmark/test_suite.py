@@ -9,6 +9,7 @@ import pytest
 import tyro
 
 from inbounds.benchmark.cell import Cell, pairs
+from inbounds.benchmark.ideas import IDEAS
 from inbounds.benchmark.plan import Speeds, State, plan, total_seconds
 from inbounds.benchmark.suite import (
     PAPER_TASKS,
@@ -111,6 +112,15 @@ def test_a_suite_is_narrowed_to_variants_and_says_where_there_are_none() -> None
         available_cells(SUITES["paper"], variants=("quarter-of-a-nat",))
     with pytest.raises(ConfigurationError, match="no cell that is all of it"):
         available_cells(SUITES["beyond-paper"], tasks=("ant",), variants=("quarter-of-a-nat",))
+
+
+def test_an_idea_at_length_is_the_idea_for_as_many_steps_as_the_default() -> None:
+    default = {cell.task: cell for cell in SUITES["paper"].cells() if cell.preset == "default"}
+    cells = SUITES["at-length"].cells()
+    assert cells
+    for cell in cells:
+        assert (cell.steps, cell.training) == (default[cell.task].steps, default[cell.task].training)
+        assert dict(cell.settings) == dict(pairs(IDEAS[cell.variant].settings))
 
 
 def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_path: Path) -> None:
