@@ -278,11 +278,14 @@ def test_the_plain_display_prints_a_line_per_evaluation() -> None:
 
 def test_the_first_interrupt_asks_to_stop_and_the_second_one_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "ONE_REQUEST_SECONDS", 0.0)
-    stopper = Stopper(Console(file=io.StringIO()))
+    stopper = Stopper(Console(file=io.StringIO()), steps=200)
     with stopper.requests.heard(signal.SIGINT):
-        assert stopper({}) is False
+        assert stopper({"step": 50}) is False
         signal.raise_signal(signal.SIGINT)
-        assert stopper({}) is True
+        assert stopper({"step": 100}) is True and stopper.has_stopped
+        assert (
+            stopper({"step": 200}) is False and not stopper.has_stopped
+        )  # the run is over: nothing to resume
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

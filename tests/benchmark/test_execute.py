@@ -37,7 +37,7 @@ class Finished(NamedTuple):
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A cell that was stopped at its first report, trained to its end, and judged elsewhere without its checkpoints.
 
-    Another request to stop comes with its last report, too late to leave anything undone.
+    Another request to stop comes with its last report: too late to stop the training, in time to leave the judging.
     """
     folder = tmp_path_factory.mktemp("suite") / GOOD.name
 
@@ -51,7 +51,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         assert worker.run_cell(folder, GOOD, should_stop=lambda: True) == worker.STOPPED
         (stopped,) = plan([GOOD], folder.parent, Speeds([], ""))
         assert stopped.state is State.BEGUN
-        assert worker.run_cell(folder, GOOD, is_at_last_report, train_only=True) == worker.LEFT
+        assert worker.run_cell(folder, GOOD, is_at_last_report) == worker.LEFT
+        assert worker.run_cell(folder, GOOD, train_only=True) == worker.LEFT
         (trained,) = plan([GOOD], folder.parent, Speeds([], ""))
         assert trained.state is State.TRAINED and not (folder / worker.FINAL).exists()
         shutil.rmtree(folder / "checkpoints")

@@ -9,7 +9,6 @@ import pytest
 import tyro
 
 from inbounds.benchmark.cell import Cell, pairs
-from inbounds.benchmark.ideas import IDEAS
 from inbounds.benchmark.plan import Speeds, State, plan, total_seconds
 from inbounds.benchmark.suite import (
     PAPER_TASKS,
@@ -97,6 +96,10 @@ def test_a_suite_is_narrowed_to_tasks_and_learners_and_refuses_others() -> None:
     assert {cell.name for cell in cells} == {"reacher-aram-default", "reacher-aram-paper"}
     cells = available_cells(SUITES["paper"], tasks=("reacher",), presets=("default",))
     assert [cell.name for cell in cells] == ["reacher-aram-default"]
+    with pytest.raises(UnknownNameError, match="default, paper"):
+        available_cells(SUITES["paper"], presets=("lin",))
+    with pytest.raises(ConfigurationError, match="--presets"):
+        available_cells(SUITES["paper"], learners=("td3",), presets=("default",))
     with pytest.raises(UnknownNameError, match="reacher"):
         available_cells(SUITES["paper"], tasks=("reecher",))
     with pytest.raises(UnknownNameError, match="smoke"):
@@ -117,10 +120,12 @@ def test_a_suite_is_narrowed_to_variants_and_says_where_there_are_none() -> None
 def test_an_idea_at_length_is_the_idea_for_as_many_steps_as_the_default() -> None:
     default = {cell.task: cell for cell in SUITES["paper"].cells() if cell.preset == "default"}
     cells = SUITES["at-length"].cells()
-    assert cells
+    assert {cell.task for cell in cells} == {"reacher", "halfcheetah", "hopper", "hoppervel", "ant"}
+    assert len(cells) == 5 * len({cell.variant for cell in cells}) and all(cell.seeds == 5 for cell in cells)
     for cell in cells:
         assert (cell.steps, cell.training) == (default[cell.task].steps, default[cell.task].training)
-        assert dict(cell.settings) == dict(pairs(IDEAS[cell.variant].settings))
+    (ant,) = available_cells(SUITES["at-length"], tasks=("ant",), variants=("half-a-nat",))
+    assert dict(ant.settings) == {"entropy_target": -0.5} and ant.final_episodes == 20
 
 
 def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_path: Path) -> None:

@@ -23,10 +23,22 @@ from inbounds.learners.aram_settings import COUNTS, NUMBERS
         ({"gamma": 1.0}, "the task's"),
         ({"entropy_at_first": 0.7}, "ln 2"),
         ({"entropy_at_first": -0.6, "entropy_target": -0.5}, "Begin above it"),
+        ({"entropy_target": 0.7}, "ln 2"),
+        ({"entropy_target": -0.5, "temperature": 0.2}, "Drop one of them"),
         *(
             ({"acceptance_target": 0.9, "share_range": limits}, "Widen it or move augmented_share")
-            for limits in ((0.3, 0.5), (0.0, 0.1), (0.1, 1.0), (-0.1, 0.5), (0.2,), "x", ("a", "b"))
+            for limits in ((0.3, 0.5), [0.0, 0.1])
         ),
+        *(
+            ({"share_range": limits}, "the least first")
+            for limits in ((0.9, 0.1), (0.1, 1.0), (-0.1, 0.5), (0.2,), "x", ("a", "b"))
+        ),
+        ({"share_range": (0.1, 0.3)}, "or drop share_range"),
+        (
+            {"share_range": (0.1, 0.3), "acceptance_target": 0.9, "acceptance_lever": "entropy"},
+            "or drop share_range",
+        ),
+        ({"loops_per_action": 5, "augmented": False}, "Drop one of them"),
         ({"entropy_at_first": 0.5, "temperature": 0.2}, "Drop one of them"),
         ({"entropy_at_first": 0.5, "entropy_ramp": 0}, "such as entropy_ramp=100_000"),
         (

@@ -126,6 +126,12 @@ def test_a_tuned_temperature_moves_the_entropy_to_its_target_per_dimension(log_s
     assert float(gradient.log_temperature) == pytest.approx(float(metrics["entropy"]) - 2 * target, rel=1e-4)
 
 
+@pytest.mark.parametrize("target", [0.7, float("nan"), "x", True])
+def test_an_entropy_target_that_no_policy_can_have_is_refused(target):
+    with pytest.raises(ConfigurationError, match="at most ln 2"):
+        Sac(entropy_target=target)
+
+
 def test_valid_rates_are_measured_on_draws_of_the_policy():
     learner, spec = Sac(hidden=(8,)), spec_of(boundary_optimum())
     state = learner.init(jax.random.key(0), spec)

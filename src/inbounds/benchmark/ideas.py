@@ -44,7 +44,7 @@ RAW = PLAIN | {"start": "box", "scale_observations": False, "initial_temperature
 """The reference of the first ideas: raw observations, as in the paper, and a first policy anywhere in the box."""
 NARROW = {"least_return_weight": 0.8, "penalty": 1.0}
 SCALED = {"scale_rewards": True}
-RAISED = {"acceptance_target": 0.99, "share_range": (0.2, 0.5)}
+LOWERED = {"acceptance_target": 0.99, "share_range": (0.02, 0.2)}
 FALLING = {"entropy_reference": "feasible", "entropy_ramp": 50_000}
 
 ON_RAW_OBSERVATIONS: dict[str, Idea] = {
@@ -94,8 +94,8 @@ ON_DEFAULT: dict[str, Idea] = {
         {"acceptance_target": 0.99, "acceptance_lever": "entropy"},
     ),
     "share-held-by-acceptance-0.99": Idea(("halfcheetah", "ant"), {"acceptance_target": 0.99}),
-    # The same, but never below the share that it begins with.
-    "share-raised-by-acceptance-0.99": Idea(("halfcheetah", "ant"), RAISED),
+    # The same, but never above the share that it begins with.
+    "share-lowered-by-acceptance-0.99": Idea(("halfcheetah", "ant"), LOWERED),
     "discount-0.97": Idea(("halfcheetah", "hopper"), {"gamma": 0.97}),
     # 0.99 everywhere is scaled-rewards-preferences-from-0.8-entropy-falling, above.
     "discount-0.9": Idea(RESOURCES, {"gamma": 0.9}),
@@ -116,8 +116,8 @@ ON_DEFAULT: dict[str, Idea] = {
     "half-a-nat-share-held-by-acceptance-0.99": Idea(
         ("reacher", "halfcheetah", "hopper", "ant"), {"entropy_target": -0.5, "acceptance_target": 0.99}
     ),
-    "half-a-nat-share-raised-by-acceptance-0.99": Idea(
-        ("halfcheetah", "ant"), {"entropy_target": -0.5} | RAISED
+    "half-a-nat-share-lowered-by-acceptance-0.99": Idea(
+        ("halfcheetah", "ant"), {"entropy_target": -0.5} | LOWERED
     ),
     "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
     # A stronger base learner.

@@ -152,9 +152,9 @@ def _reviewers() -> Iterator[Cell]:
 AT_LENGTH = (
     "half-a-nat",
     "half-a-nat-share-held-by-acceptance-0.99",
-    "half-a-nat-share-raised-by-acceptance-0.99",
+    "half-a-nat-share-lowered-by-acceptance-0.99",
 )
-"""Ideas that helped in a trial."""
+"""Ideas that helped in a trial, and what was learnt from those that then did not last."""
 
 
 def _at_length() -> Iterator[Cell]:

@@ -69,7 +69,7 @@ def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool
         if not train_cell(folder, cell, should_stop):
             return STOPPED
         (folder / TRAINED).write_text(json.dumps({"steps": cell.steps}) + "\n")
-    if train_only:
+    if train_only or (should_stop is not None and should_stop()):
         return LEFT
     write_final(folder, cell)
     return 0
@@ -87,8 +87,8 @@ def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
     stopped: list[bool] = []
 
     def watch(row: dict[str, Any]) -> bool:
-        is_over = row["step"] >= cell.steps  # a request that comes now has nothing to stop
-        if should_stop is not None and not is_over and should_stop():
+        has_more = row["step"] < cell.steps  # with the last report it is trained, whatever is asked
+        if should_stop is not None and has_more and should_stop():
             stopped.append(True)
             return True
         return False

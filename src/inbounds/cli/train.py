@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
         ) from None
     folder = request.training.out or default_folder(task.name, request.learner_name)
     show_settings(console, request, task, folder)
-    stopper = Stopper(console)
+    stopper = Stopper(console, request.training.steps)
     title = f"{task.name}, {request.learner_name}, {plural(request.training.seeds, 'seed')}"
     is_live = console.is_terminal and not request.output.plain
     display = (
@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> int:
             write_csv(RunFolder(folder))
     run_folder = RunFolder(folder)
     run_folder.amend_provenance(compilation_seconds=round(compilation.seconds, 1))
-    if stopper.requests:
+    if stopper.has_stopped:
         console.print(f"Stopped and saved. Resume with: inbounds train --resume {folder}", soft_wrap=True)
         return 130
     show_summary(console, run_folder, task, request.output.references, time.monotonic() - began)
@@ -146,9 +146,9 @@ def replay_bytes(request: Request, task: Any) -> int:
 
     learner, training = request.learner, request.training
     width = Layout(task.observation_size, task.action_size, learner.objectives).width
-    proposals = getattr(learner, "proposals", 1)
+    loops = int(getattr(learner, "loops_per_action", None) or getattr(learner, "proposals", 1))
     rows = sum(
-        min(training.capacity, training.steps * (1 if index == 0 else proposals))
+        min(training.capacity, training.steps * (1 if index == 0 else loops))
         for index in range(len(learner.rings))
     )
     return 4 * training.seeds * rows * width
@@ -179,13 +179,15 @@ def open_trackers(console: Console, request: Request, folder: Path) -> Iterator[
 class Stopper:
     """Ctrl-C once: stop at the next report, after a checkpoint. Twice: stop now."""
 
-    def __init__(self, console: Console) -> None:
-        """Start unasked."""
+    def __init__(self, console: Console, steps: int) -> None:
+        """Start unasked, on a run of so many steps."""
         self.console, self.requests = console, Requests(self._answer)
+        self.steps, self.has_stopped = steps, False
 
     def __call__(self, row: dict[str, Any]) -> bool:
-        """Tell the loop whether to stop; a callback of `train`."""
-        return bool(self.requests)
+        """Tell the loop whether to stop; a callback of `train`. With the last report nothing is left to stop."""
+        self.has_stopped = bool(self.requests) and row["step"] < self.steps
+        return self.has_stopped
 
     def _answer(self, count: int) -> None:
         break_off_at_second(count)

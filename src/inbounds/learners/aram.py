@@ -63,7 +63,7 @@ class Aram:
     augmented: bool = True
     """Turn rejected proposals into self-loops with reward [0, -penalty]."""
     loops_per_action: int | None = None
-    """Self-loops that one action leaves at most, those of its first rejected proposals; None keeps all of them."""
+    """How many of an action's proposals, its first, may become self-loops; None is all of them."""
     dual_replay: bool = True
     """Keep self-loops in a ring of their own; otherwise they share the ring of real transitions."""
     penalty: float = 0.2
@@ -79,7 +79,7 @@ class Aram:
     acceptance_lever: Literal["share", "entropy"] = "share"
     """What the controller moves: eta, or the entropy target, which then falls only as long as it has to."""
     share_range: tuple[float, float] = (0.02, 0.5)
-    """Least and largest eta of the controller."""
+    """Least and largest eta where `acceptance_target` moves it, with `augmented_share`, its start, between them."""
     preference: tuple[float, float] | None = None
     """None learns for all preferences; a fixed pair gives SOSAC: scalar critics for this pair alone."""
     least_return_weight: float = 0.8
@@ -311,8 +311,8 @@ class Aram:
         """Measure the feasible share of the box during warm-up; later take snapshots and hold acceptance at its target.
 
         The controller is an integrator, on eta (too many rejections raise the share of self-loops that the critics
-        see, too few lower it; an error of 0.1 moves eta by its whole range in about 5,000 environment steps), or on
-        the entropy target, at most as fast as `entropy_ramp` says.
+        see, too few lower it; an error of 0.1 moves eta by 0.1 in 1,000 environment steps), or on the entropy target,
+        at most as fast as `entropy_ramp` says.
         """
         del step
         if warm:

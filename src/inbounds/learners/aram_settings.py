@@ -31,10 +31,9 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "least_return_weight": ("in [0, 1)", lambda value: 0 <= value < 1),
     "temperature": ("above 0, or None", lambda value: value > 0),
     "initial_temperature": ("above 0", lambda value: value > 0),
-    "entropy_target": ("that is finite, or None", lambda value: True),
-    "entropy_at_first": (
-        "of at most ln 2, that of a uniform law, or None",
-        lambda value: value <= math.log(2),
+    **dict.fromkeys(
+        ("entropy_target", "entropy_at_first"),
+        ("of at most ln 2, a uniform law's, or None", lambda value: value <= math.log(2)),
     ),
     "degrees": ("above 0", lambda value: value > 0),
     "learning_rate": ("above 0", lambda value: value > 0),
@@ -79,6 +78,10 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             f"preference={settings.preference!r} must be two weights that sum to 1, or None."
         )
+    if not settings.augmented and settings.loops_per_action is not None:
+        raise ConfigurationError(
+            "loops_per_action limits self-loops, but augmented=False stores none. Drop one of them."
+        )
     if not settings.augmented and settings.share_decay != 1.0:
         raise ConfigurationError(
             "share_decay changes the augmented share, but augmented=False stores no self-loop. "
@@ -95,8 +98,7 @@ def refuse_contradictions(settings: Aram) -> None:
             "acceptance_target moves the share of the augmented ring, but dual_replay=False has none. "
             "Drop acceptance_target or set dual_replay=True."
         )
-    if moves_share:
-        refuse_range(settings)
+    refuse_range(settings, moves_share)
     if settings.preference is not None and (settings.policy_preferences > 1 or settings.snapshots > 0):
         raise ConfigurationError(
             "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
@@ -120,11 +122,11 @@ def refuse_contradictions(settings: Aram) -> None:
             f"entropy_at_first={settings.entropy_at_first} is where the target begins to fall to entropy_target="
             f"{wanted_entropy(settings)}, both per dimension. Begin above it."
         )
-    if settings.entropy_at_first is not None and settings.temperature is not None:
-        raise ConfigurationError(
-            f"entropy_at_first begins what a tuned temperature aims at, but temperature={settings.temperature} is "
-            f"fixed. Drop one of them."
-        )
+    for name in ("entropy_target", "entropy_at_first"):
+        if getattr(settings, name) is not None and settings.temperature is not None:
+            raise ConfigurationError(
+                f"{name} is for a tuned temperature, but temperature={settings.temperature} is fixed. Drop one of them."
+            )
     if settings.entropy_at_first is not None and settings.acceptance_lever == "entropy":
         raise ConfigurationError(
             "entropy_at_first begins a schedule, but acceptance_lever='entropy' follows none. Drop one of them."
@@ -154,12 +156,21 @@ def wanted_entropy(settings: Aram) -> float:
     return -1.0 if settings.entropy_target is None else settings.entropy_target
 
 
-def refuse_range(settings: Aram) -> None:
-    """Refuse a range of eta that is none, or that does not hold the eta that a controller begins with."""
+def refuse_range(settings: Aram, moves_share: bool) -> None:
+    """Refuse a range of eta that is none, that nothing moves in, or that its controller does not begin in."""
     limits = settings.share_range
     is_pair = isinstance(limits, tuple | list) and len(limits) == 2 and all(map(is_number, limits))
-    if not (is_pair and 0 <= limits[0] <= settings.augmented_share <= limits[1] < 1):
+    if not is_pair or not 0 <= limits[0] <= limits[1] < 1:
         raise ConfigurationError(
-            f"share_range={limits!r} must be two numbers in [0, 1) with augmented_share={settings.augmented_share} "
-            f"between them, where the controller begins. Widen it or move augmented_share."
+            f"share_range={limits!r} must be two numbers in [0, 1), the least first, such as (0.02, 0.5)."
+        )
+    if moves_share and not limits[0] <= settings.augmented_share <= limits[1]:
+        raise ConfigurationError(
+            f"share_range={limits!r} leaves out augmented_share={settings.augmented_share}, where the controller "
+            f"begins. Widen it or move augmented_share."
+        )
+    if not moves_share and tuple(limits) != type(settings).share_range:
+        raise ConfigurationError(
+            f"share_range={limits!r} limits a controller of eta, and there is none. Pass acceptance_target, such as "
+            f"0.99, with acceptance_lever='share', or drop share_range."
         )

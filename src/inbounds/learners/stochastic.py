@@ -20,6 +20,7 @@ from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.networks import Network, apply_network, export_network, init_network
 from inbounds.policies.proposal import Proposal, Squashed, proposal_from_output, squash
 from inbounds.replay.ring import Transition
+from inbounds.settings import is_number
 
 REAL = "real"
 
@@ -83,6 +84,11 @@ class StochasticActorCritic:
                 raise ConfigurationError(
                     f"{name}={value} must be positive. Lower it towards 0 for less entropy."
                 )
+        target = self.entropy_target
+        if target is not None and not (is_number(target) and target <= math.log(2)):
+            raise ConfigurationError(
+                f"entropy_target={target!r} must be a number of at most ln 2, a uniform law's, or None."
+            )
 
     # Shapes -----------------------------------------------------------------------------------------------
 
