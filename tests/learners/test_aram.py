@@ -271,6 +271,13 @@ def test_the_controller_keeps_the_share_within_its_range(feasible, expected):
     assert [shares[0], shares[-1]] == pytest.approx(expected, abs=1e-6)
 
 
+def test_where_the_controller_stands_is_recorded():
+    learner = Aram(acceptance_target=0.95, **SMALL)
+    state = learner.init(jax.random.key(0), SPEC)._replace(augmented_share=jnp.asarray(0.31))
+    _, metrics = learner.update(state, SPEC, random_batch(), learner.noise(jax.random.key(1), SPEC))
+    assert float(metrics["augmented_share"]) == pytest.approx(0.31)
+
+
 @pytest.mark.parametrize(("feasible", "fall"), [(0.2, 0.5), (0.98, 0.25), (0.99, 0.0), (1.0, -0.25)])
 def test_the_entropy_target_falls_only_as_long_as_too_much_is_rejected(feasible, fall):
     learner = Aram(acceptance_target=0.99, acceptance_lever="entropy", entropy_ramp=4, **SMALL)
