@@ -113,7 +113,9 @@ def total_loss(
         "temperature": temperature,
     }
     if settings.acceptance_target is not None and settings.acceptance_lever == "share":
-        metrics["augmented_share"] = state.augmented_share  # what the controller moves belongs into the record
+        metrics["augmented_share"] = (
+            state.augmented_share
+        )  # what the controller moves belongs into the record
     return critic_loss + policy_loss + temperature_loss, (metrics, target)
 
 
