@@ -58,20 +58,6 @@ def test_every_rejected_proposal_becomes_a_self_loop_that_pays_the_penalty():
     np.testing.assert_array_equal(loops.discount, 1.0)
 
 
-@pytest.mark.parametrize("dual_replay", [True, False])
-def test_an_action_leaves_no_more_self_loops_than_it_may(dual_replay):
-    never, second = [(0.9, 0.9), (0.8, 0.1), (0.7, 0.7)], [(0.6, 0.6), (0.1, 0.1), (0.9, 0.0)]
-    seen = jnp.stack([jnp.full(3, 7.0), jnp.full(3, 5.0)])
-    draw = accept_first(SPEC.constraint, seen, jnp.asarray([never, second], jnp.float32))
-    outcome = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, axis=0), OUTCOME)
-    learner = Aram(loops_per_action=2, dual_replay=dual_replay, **SMALL)
-    memory = learner.remember(SPEC, seen, draw, outcome)
-    kept = memory["augmented"] if dual_replay else jax.tree.map(lambda leaf: leaf[2:], memory["real"])
-    np.testing.assert_array_equal(kept.mask, [True, True, True, False])
-    np.testing.assert_array_equal(kept.transition.action, np.float32([*never[:2], *second[:2]]))
-    np.testing.assert_array_equal(kept.transition.observation[:, 0], [7.0, 7.0, 5.0, 5.0])
-
-
 def test_a_feasible_action_is_remembered_with_its_reward_and_no_penalty():
     real = (
         Aram(**SMALL)

@@ -38,7 +38,6 @@ from inbounds.learners.aram_settings import COUNTS, NUMBERS
             {"share_range": (0.1, 0.3), "acceptance_target": 0.9, "acceptance_lever": "entropy"},
             "or drop share_range",
         ),
-        ({"loops_per_action": 5, "augmented": False}, "Drop one of them"),
         ({"entropy_at_first": 0.5, "temperature": 0.2}, "Drop one of them"),
         ({"entropy_at_first": 0.5, "entropy_ramp": 0}, "such as entropy_ramp=100_000"),
         (

@@ -126,9 +126,6 @@ ON_DEFAULT: dict[str, Idea] = {
     "networks-512": Idea(("halfcheetah", "ant"), {"hidden": (512, 512)}),
     # Validity where the feasible set is a small part of the box.
     "penalty-1": Idea(("halfcheetah", "ant"), {"penalty": 1.0}),
-    # A state in which nothing is feasible leaves a hundred self-loops at once.
-    "ten-loops-an-action": Idea(("ant", "reacher"), {"loops_per_action": 10}),
-    "half-a-nat-ten-loops-an-action": Idea(("ant",), {"entropy_target": -0.5, "loops_per_action": 10}),
     # Noise of single updates, which an average over many does not have.
     "averaged-policy": Idea(("reacher", "halfcheetah", "hopper", "nsfnet", "bss5z"), {"averaging": 2_000}),
     # Explore less around a start that is good already.

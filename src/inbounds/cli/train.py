@@ -146,9 +146,8 @@ def replay_bytes(request: Request, task: Any) -> int:
 
     learner, training = request.learner, request.training
     width = Layout(task.observation_size, task.action_size, learner.objectives).width
-    loops: int = getattr(learner, "loops_per_action", None) or learner.proposals
     rows = sum(
-        min(training.capacity, training.steps * (1 if index == 0 else loops))
+        min(training.capacity, training.steps * (1 if index == 0 else learner.proposals))
         for index in range(len(learner.rings))
     )
     return 4 * training.seeds * rows * width

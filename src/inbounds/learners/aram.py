@@ -62,8 +62,6 @@ class Aram:
     """Proposals per action; projection happens only if none is feasible. 1 switches acceptance-rejection off."""
     augmented: bool = True
     """Turn rejected proposals into self-loops with reward [0, -penalty]."""
-    loops_per_action: int | None = None
-    """How many of an action's proposals, its first, may become self-loops; None is all of them."""
     dual_replay: bool = True
     """Keep self-loops in a ring of their own; otherwise they share the ring of real transitions."""
     penalty: float = 0.2
@@ -290,14 +288,12 @@ class Aram:
         )
         if not self.augmented:
             return {REAL: Memory(real, None)}
-        tried = draw.proposals[:, : self.loops_per_action]
-        is_rejected = draw.is_rejected[:, : self.loops_per_action].reshape(-1)
-        environments, count, size = tried.shape
-        rows = environments * count
+        environments, count, size = draw.proposals.shape
+        rows, is_rejected = environments * count, draw.is_rejected.reshape(-1)
         repeated = jnp.repeat(observation, count, axis=0)
         loops = Transition(
             observation=repeated,
-            action=tried.reshape(rows, size),
+            action=draw.proposals.reshape(rows, size),
             reward=jnp.broadcast_to(jnp.asarray([0.0, -self.penalty], jnp.float32), (rows, 2)),
             discount=jnp.ones(rows),
             next_observation=repeated,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COUNTS = {
     **dict.fromkeys(("proposals", "policy_preferences", "truncation_draws", "batch_size"), 1),
-    **dict.fromkeys(("snapshot_interval", "share_interval", "return_steps", "loops_per_action"), 1),
+    **dict.fromkeys(("snapshot_interval", "share_interval", "return_steps"), 1),
     **dict.fromkeys(
         ("snapshots", "snapshot_start", "critic_lead", "entropy_ramp", "averaging", "value_bins"), 0
     ),
@@ -77,10 +77,6 @@ def refuse_contradictions(settings: Aram) -> None:
     ):
         raise ConfigurationError(
             f"preference={settings.preference!r} must be two weights that sum to 1, or None."
-        )
-    if not settings.augmented and settings.loops_per_action is not None:
-        raise ConfigurationError(
-            "loops_per_action limits self-loops, but augmented=False stores none. Drop one of them."
         )
     if not settings.augmented and settings.share_decay != 1.0:
         raise ConfigurationError(
