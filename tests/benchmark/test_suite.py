@@ -124,8 +124,9 @@ def test_an_idea_at_length_is_the_idea_for_as_many_steps_as_the_default() -> Non
     assert len(cells) == 5 * len({cell.variant for cell in cells}) and all(cell.seeds == 5 for cell in cells)
     for cell in cells:
         assert (cell.steps, cell.training) == (default[cell.task].steps, default[cell.task].training)
-    (ant,) = available_cells(SUITES["at-length"], tasks=("ant",), variants=("half-a-nat",))
-    assert dict(ant.settings) == {"entropy_target": -0.5} and ant.final_episodes == 20
+    (ant,) = available_cells(SUITES["at-length"], tasks=("ant",), variants=("one-nat",))
+    assert dict(ant.settings) == {"entropy_target": -1.0, "acceptance_lever": "none"}
+    assert ant.final_episodes == 20
 
 
 def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_path: Path) -> None:

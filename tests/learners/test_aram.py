@@ -170,7 +170,7 @@ def test_a_snapshot_is_taken_before_the_step_after_its_time_and_the_oldest_is_dr
     for turn in range(1, 10):
         state = update(state, jax.random.key(turn))
         critics[turn] = np.asarray(state.trained.critic[0].weight)
-        state = learner.adapt(state, draw, jnp.asarray(turn), warm=False)
+        state = learner.adapt(state, SPEC, draw, jnp.asarray(turn), warm=False)
         stored[turn] = np.asarray(state.snapshots[0].weight)
     np.testing.assert_array_equal(stored[4], np.stack([first, first]))
     np.testing.assert_array_equal(stored[5][0], critics[5])
@@ -214,7 +214,7 @@ def test_a_fixed_temperature_does_not_move():
 def test_the_share_follows_the_paper_schedule():
     paper = Aram(preset="paper")
     state = paper.init(jax.random.key(0), SPEC)
-    shares = [float(paper.shares(state, jnp.asarray(step))[0]) for step in (0, 9_999, 10_000, 380_000)]
+    shares = [float(paper.shares(state, SPEC, jnp.asarray(step))[0]) for step in (0, 9_999, 10_000, 380_000)]
     np.testing.assert_allclose(shares, [0.2, 0.2, 0.18, 0.2 * 0.9**38], rtol=1e-5)
     assert int(np.floor(256 * shares[-1])) == 0  # from here on the paper's table no longer sees a self-loop
 
@@ -236,10 +236,10 @@ def test_the_discount_is_the_tasks_unless_the_learner_says_otherwise():
 def test_the_controller_raises_the_share_when_too_much_is_rejected_and_lowers_it_otherwise(
     feasible, direction
 ):
-    learner = Aram(acceptance_target=0.95, **SMALL)
+    learner = Aram(acceptance_target=0.95, share_range=(0.02, 0.5), **SMALL)
     state = learner.init(jax.random.key(0), SPEC)
     draw = one_draw([(0.1, 0.1)])._replace(acceptance=jnp.array([feasible]))
-    after = learner.adapt(state, draw, jnp.asarray(0), warm=False)
+    after = learner.adapt(state, SPEC, draw, jnp.asarray(0), warm=False)
     assert direction * (float(after.augmented_share) - float(state.augmented_share)) > 0
 
 
@@ -252,8 +252,8 @@ def test_the_controller_keeps_the_share_within_its_range(feasible, expected):
     draw = one_draw([(0.1, 0.1)])._replace(acceptance=jnp.array([feasible]))
     shares = []
     for _ in range(4):
-        state = learner.adapt(state, draw, jnp.asarray(0), warm=False)
-        shares.append(float(learner.shares(state, jnp.asarray(0))[0]))
+        state = learner.adapt(state, SPEC, draw, jnp.asarray(0), warm=False)
+        shares.append(float(learner.shares(state, SPEC, jnp.asarray(0))[0]))
     assert [shares[0], shares[-1]] == pytest.approx(expected, abs=1e-6)
 
 
@@ -272,10 +272,10 @@ def test_the_entropy_target_falls_only_as_long_as_too_much_is_rejected(feasible,
     )  # the whole box is feasible, so that the range is one nat for each of two entries
     state = learner.init(jax.random.key(0), SPEC)._replace(entropy_drop=jnp.asarray(1.0), feasible_share=full)
     draw = one_draw([(0.1, 0.1)])._replace(acceptance=jnp.array([feasible]))
-    after = learner.adapt(state, draw, jnp.asarray(0), warm=False)
+    after = learner.adapt(state, SPEC, draw, jnp.asarray(0), warm=False)
     assert float(after.entropy_drop) == pytest.approx(1.0 + fall, abs=1e-5)
     assert float(after.augmented_share) == float(state.augmented_share)
-    assert float(target_entropy(learner, after, SPEC)) == pytest.approx(-2.0 - 1.0 - fall, abs=1e-5)
+    assert float(target_entropy(learner, after, SPEC)) == pytest.approx(-1.0 - 1.0 - fall, abs=1e-5)
 
 
 def test_the_entropy_target_stays_within_its_range():
@@ -285,7 +285,7 @@ def test_the_entropy_target_stays_within_its_range():
     for feasible, expected in ((0.0, 2.0 + np.log(2.0)), (1.0, 0.0)):
         for _ in range(20):
             state = learner.adapt(
-                state, draw._replace(acceptance=jnp.array([feasible])), jnp.asarray(0), warm=False
+                state, SPEC, draw._replace(acceptance=jnp.array([feasible])), jnp.asarray(0), warm=False
             )
         assert float(state.entropy_drop) == pytest.approx(expected, abs=1e-5)
 
@@ -319,7 +319,7 @@ def test_learners_are_known_by_name_and_sosac_is_aram_with_a_fixed_preference():
         make_learner("arma")
 
 
-QUICK = {**SMALL, "acceptance_target": None, "learning_rate": 3e-3, "tau": 0.02, "initial_temperature": 0.05}
+QUICK = {**SMALL, "acceptance_lever": "none", "learning_rate": 3e-3, "tau": 0.02, "initial_temperature": 0.05}
 
 
 def raw_validity(learnt, probe):

@@ -1,18 +1,30 @@
-"""Settings of ARAM that cannot be learnt with are refused, each with what to change."""
+"""Settings of ARAM that cannot be learnt with are refused, with what to change; those left open suit the task."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram
-from inbounds.learners.aram_settings import COUNTS, NUMBERS
+from inbounds.learners.aram_settings import COUNTS, NUMBERS, wanted_entropy
+from inbounds.learners.learner import Spec
+from inbounds.policies.acceptance import accept_first
+from tests.learners import probes
+
+SPEC = Spec.of(3, -np.ones(2, np.float32), np.ones(2, np.float32), probes.boundary_optimum().task.constraint)
+SMALL = {"hidden": (8,), "batch_size": 8}
 
 
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
         ({"augmented": False, "share_decay": 0.9}, "augmented=True"),
-        ({"augmented": False, "acceptance_target": 0.9}, "augmented=True"),
-        ({"dual_replay": False, "acceptance_target": 0.9}, "dual_replay=True"),
+        *(
+            ({name: value, "acceptance_target": 0.9}, "Drop either")
+            for name, value in (("augmented", False), ("dual_replay", False), ("share_decay", 0.9))
+        ),
+        ({"acceptance_target": 0.9, "acceptance_lever": "none"}, "or drop acceptance_target"),
         ({"preference": (0.9, 0.1), "snapshots": 2}, "snapshots=0"),
         ({"penalty": -0.2}, "above 0"),
         ({"augmented_share": 1.0}, r"\[0, 1\)"),
@@ -22,7 +34,10 @@ from inbounds.learners.aram_settings import COUNTS, NUMBERS
         ({"entropy_ramp": -1}, "0 or more"),
         ({"gamma": 1.0}, "the task's"),
         ({"entropy_at_first": 0.7}, "ln 2"),
-        ({"entropy_at_first": -0.6, "entropy_target": -0.5}, "Begin above it"),
+        *(
+            ({"entropy_at_first": -0.6, "entropy_target": target}, "Begin above it")
+            for target in (-0.5, None)
+        ),
         ({"entropy_target": 0.7}, "ln 2"),
         ({"entropy_target": -0.5, "temperature": 0.2}, "Drop one of them"),
         *(
@@ -33,7 +48,10 @@ from inbounds.learners.aram_settings import COUNTS, NUMBERS
             ({"share_range": limits}, "the least first")
             for limits in ((0.9, 0.1), (0.1, 1.0), (-0.1, 0.5), (0.2,), "x", ("a", "b"))
         ),
-        ({"share_range": (0.1, 0.3)}, "or drop share_range"),
+        *(
+            ({name: value, "share_range": (0.1, 0.3)}, "or drop share_range")
+            for name, value in (("acceptance_lever", "none"), ("augmented", False), ("share_decay", 0.9))
+        ),
         (
             {"share_range": (0.1, 0.3), "acceptance_target": 0.9, "acceptance_lever": "entropy"},
             "or drop share_range",
@@ -44,7 +62,7 @@ from inbounds.learners.aram_settings import COUNTS, NUMBERS
             {"entropy_at_first": 0.5, "acceptance_lever": "entropy", "acceptance_target": 0.9},
             "Drop one of them",
         ),
-        ({"acceptance_lever": "penalty"}, "'share', 'entropy'"),
+        ({"acceptance_lever": "penalty"}, "'share', 'entropy', 'none'"),
         ({"acceptance_lever": "entropy"}, "Pass acceptance_target"),
         ({"acceptance_lever": "entropy", "acceptance_target": 0.9, "temperature": 0.2}, "Leave temperature"),
         *(
@@ -67,7 +85,7 @@ from inbounds.learners.aram_settings import COUNTS, NUMBERS
 )
 def test_settings_that_contradict_each_other_are_refused_with_the_remedy(settings, remedy):
     with pytest.raises(ConfigurationError, match=remedy):
-        Aram(**{"acceptance_target": None, **settings})
+        Aram(**settings)
 
 
 def test_an_explicit_value_wins_over_its_preset():
@@ -75,3 +93,40 @@ def test_an_explicit_value_wins_over_its_preset():
     assert Aram(preset="paper", share_decay=0.99).share_decay == 0.99
     with pytest.raises(UnknownNameError, match="paper"):
         Aram(preset="papre")
+
+
+# What is left open -----------------------------------------------------------------------------------------------
+
+
+def share_after(learner, spec, feasible):
+    """The share of self-loops after 10,000 steps of which so many proposals were feasible."""
+    state = learner.init(jax.random.key(0), spec)
+    draw = accept_first(SPEC.constraint, jnp.zeros((1, 3)), jnp.full((1, 1, 2), 0.1))
+    draw = draw._replace(acceptance=jnp.full(10_000, feasible))
+    state = learner.adapt(state, spec, draw, jnp.asarray(0), warm=False)
+    return float(learner.shares(state, spec, jnp.asarray(0))[0])
+
+
+def test_by_default_the_share_is_lowered_to_a_tenth_and_never_raised():
+    assert share_after(Aram(**SMALL), SPEC, feasible=1.0) == pytest.approx(0.1)  # 0.01 too many, 10,000 times
+    assert share_after(Aram(augmented_share=0.05, **SMALL), SPEC, feasible=1.0) == pytest.approx(0.005)
+    assert share_after(Aram(**SMALL), SPEC, feasible=0.5) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"acceptance_lever": "none"}, {"share_decay": 0.99}, {"preset": "paper"}], ids=str
+)
+def test_a_share_with_a_schedule_or_without_a_lever_is_left_alone(settings):
+    assert share_after(Aram(**settings, **SMALL), SPEC, feasible=1.0) == pytest.approx(0.2)
+
+
+def test_a_policy_that_begins_at_the_tasks_start_keeps_its_share_and_wants_less_entropy():
+    begins = SPEC._replace(start=jnp.zeros(2))
+    for learner, spec, share, wanted in (
+        (Aram(**SMALL), SPEC, 0.1, -0.5),
+        (Aram(**SMALL), begins, 0.2, -1.0),
+        (Aram(start="box", **SMALL), begins, 0.1, -0.5),
+        (Aram(acceptance_target=0.99, entropy_target=-0.5, **SMALL), begins, 0.1, -0.5),
+    ):
+        assert share_after(learner, spec, feasible=1.0) == pytest.approx(share)
+        assert wanted_entropy(learner, spec) == wanted

@@ -72,7 +72,7 @@ def priced(name: str, updates: int = 0, **settings: Any) -> Priced:
     context = jax.vmap(lambda key: learner.new_context(key, (ACTIONS,)))(keys)
     draws = jax.jit(lambda now, at: learner.act(now, spec, at, context, keys, warm=True))(states, seen)
     state, draw = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (states, draws))
-    state = learner.adapt(state, draw, jnp.asarray(ACTIONS), True)
+    state = learner.adapt(state, spec, draw, jnp.asarray(ACTIONS), True)
     outcome = Outcome(jnp.ones(ACTIONS), jnp.zeros(ACTIONS), seen[0], jnp.ones(ACTIONS, bool))
     memories = learner.remember(spec, seen[0], draw, outcome)
     ring = memories[learner.rings[0]].transition

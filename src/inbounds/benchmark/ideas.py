@@ -32,7 +32,9 @@ class Idea(NamedTuple):
     settings: Mapping[str, Any]
 
 
-PLAIN = {
+FORMER = {"entropy_target": -1.0, "acceptance_lever": "none"}
+"""What was the default when most ideas were tried: a nat per dimension everywhere and a constant share."""
+PLAIN = FORMER | {
     "gamma": 0.99,
     "least_return_weight": 0.0,
     "entropy_reference": "box",
@@ -44,8 +46,19 @@ RAW = PLAIN | {"start": "box", "scale_observations": False, "initial_temperature
 """The reference of the first ideas: raw observations, as in the paper, and a first policy anywhere in the box."""
 NARROW = {"least_return_weight": 0.8, "penalty": 1.0}
 SCALED = {"scale_rewards": True}
-LOWERED = {"acceptance_target": 0.99, "share_range": (0.02, 0.2)}
 FALLING = {"entropy_reference": "feasible", "entropy_ramp": 50_000}
+
+
+def held(target: float, lever: str = "share") -> dict[str, Any]:
+    """Return a controller that holds the acceptance rate, by a share of up to a half unless by the entropy."""
+    limits = {"share_range": (0.02, 0.5)} if lever == "share" else {}
+    return {"acceptance_target": target, "acceptance_lever": lever} | limits
+
+
+def fixed(temperature: float) -> dict[str, Any]:
+    """Return a temperature that is not tuned and so aims at no entropy."""
+    return {"temperature": temperature, "entropy_target": None}
+
 
 ON_RAW_OBSERVATIONS: dict[str, Idea] = {
     # Where a tuned temperature starts; from 0.1 is the reference of all others.
@@ -57,7 +70,7 @@ ON_RAW_OBSERVATIONS: dict[str, Idea] = {
     "entropy-of-truncated-policy": Idea(LEARNING, {"entropy_of": "truncated"}),
     "entropy-falling-to-feasible-set": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), FALLING),
     # Validity without a schedule.
-    "acceptance-target-0.97": Idea(LEARNING, {"acceptance_target": 0.97}),
+    "acceptance-target-0.97": Idea(LEARNING, held(0.97)),
     "preferences-from-0.8": Idea(LEARNING, {"least_return_weight": 0.8}),
     "penalty-1-preferences-from-0.8": Idea(("reacher", "halfcheetah", "hopper", "bss3z"), NARROW),
     "penalty-1-preferences-from-0.8-entropy-falling": Idea(("reacher", "halfcheetah"), NARROW | FALLING),
@@ -88,14 +101,12 @@ ON_SCALED_OBSERVATIONS: dict[str, Idea] = {
     ),
     "scaled-entropy-of-feasible-set": Idea(RESOURCES, {"entropy_reference": "feasible"}),
 }
-ON_DEFAULT: dict[str, Idea] = {
+ON_FORMER: dict[str, Idea] = {
+    "one-nat": Idea(("reacher", *LOCOMOTION), {}),
     "entropy-held-by-acceptance-0.99": Idea(
-        ("reacher", "halfcheetah", "hopper", "ant"),
-        {"acceptance_target": 0.99, "acceptance_lever": "entropy"},
+        ("reacher", "halfcheetah", "hopper", "ant"), held(0.99, "entropy")
     ),
-    "share-held-by-acceptance-0.99": Idea(("halfcheetah", "ant"), {"acceptance_target": 0.99}),
-    # The same, but never above the share that it begins with.
-    "share-lowered-by-acceptance-0.99": Idea(("halfcheetah", "ant"), LOWERED),
+    "share-held-by-acceptance-0.99": Idea(("halfcheetah", "ant"), held(0.99)),
     "discount-0.97": Idea(("halfcheetah", "hopper"), {"gamma": 0.97}),
     # 0.99 everywhere is scaled-rewards-preferences-from-0.8-entropy-falling, above.
     "discount-0.9": Idea(RESOURCES, {"gamma": 0.9}),
@@ -105,19 +116,16 @@ ON_DEFAULT: dict[str, Idea] = {
         ("halfcheetah", "hopper", "ant"), {"entropy_at_first": 0.0, "entropy_ramp": 100_000}
     ),
     "entropy-from-0.5": Idea(("halfcheetah", "ant"), {"entropy_at_first": 0.5, "entropy_ramp": 100_000}),
-    "temperature-fixed-0.1": Idea(("hopper", "ant"), {"temperature": 0.1}),
-    "temperature-fixed-0.2": Idea(("reacher", *LOCOMOTION, "bss5z"), {"temperature": 0.2}),
-    "temperature-fixed-0.3": Idea(LOCOMOTION, {"temperature": 0.3}),
-    "temperature-fixed-0.5": Idea(("halfcheetah",), {"temperature": 0.5}),
+    "temperature-fixed-0.1": Idea(("hopper", "ant"), fixed(0.1)),
+    "temperature-fixed-0.2": Idea(("reacher", *LOCOMOTION, "bss5z"), fixed(0.2)),
+    "temperature-fixed-0.3": Idea(LOCOMOTION, fixed(0.3)),
+    "temperature-fixed-0.5": Idea(("halfcheetah",), fixed(0.5)),
     # Nats of entropy per dimension, where the usual target is minus one.
     "half-a-nat": Idea(("reacher", *LOCOMOTION, *RESOURCES), {"entropy_target": -0.5}),
     "quarter-of-a-nat": Idea(("halfcheetah",), {"entropy_target": -0.25}),
-    # What helped HalfCheetah and what helped Ant, together.
+    # What helped HalfCheetah and what helped Ant, together; with a share that is only lowered it is the default.
     "half-a-nat-share-held-by-acceptance-0.99": Idea(
-        ("reacher", "halfcheetah", "hopper", "ant"), {"entropy_target": -0.5, "acceptance_target": 0.99}
-    ),
-    "half-a-nat-share-lowered-by-acceptance-0.99": Idea(
-        ("halfcheetah", "ant"), {"entropy_target": -0.5} | LOWERED
+        ("reacher", "halfcheetah", "hopper", "ant"), {"entropy_target": -0.5} | held(0.99)
     ),
     "supremum": Idea(("reacher", "halfcheetah"), {"policy_preferences": 4, "snapshots": 4}),
     # A stronger base learner.
@@ -133,11 +141,11 @@ ON_DEFAULT: dict[str, Idea] = {
     "five-nats": Idea(("nsfnet",), {"entropy_target": -5.0}),
     "learning-rate-0.0001": Idea(("nsfnet", "halfcheetah"), {"learning_rate": 1e-4}),
 }
-"""Ideas that change one thing of the present default, or two that helped by themselves."""
+"""Ideas that change one thing of the former default, or two that helped by themselves."""
 IDEAS = {
     **{name: Idea(idea.tasks, RAW | dict(idea.settings)) for name, idea in ON_RAW_OBSERVATIONS.items()},
     **{name: Idea(idea.tasks, PLAIN | dict(idea.settings)) for name, idea in ON_SCALED_OBSERVATIONS.items()},
-    **ON_DEFAULT,
+    **{name: Idea(idea.tasks, FORMER | dict(idea.settings)) for name, idea in ON_FORMER.items()},
 }
 
 

@@ -149,12 +149,8 @@ def _reviewers() -> Iterator[Cell]:
         yield Cell("polytope50", learner, preset, STEPS["polytope50"])
 
 
-AT_LENGTH = (
-    "half-a-nat",
-    "half-a-nat-share-held-by-acceptance-0.99",
-    "half-a-nat-share-lowered-by-acceptance-0.99",
-)
-"""Ideas that helped in a trial, and what was learnt from those that then did not last."""
+AT_LENGTH = ("one-nat", "half-a-nat-share-held-by-acceptance-0.99")
+"""The former default, and an idea that helped in a trial and then did not last."""
 
 
 def _at_length() -> Iterator[Cell]:

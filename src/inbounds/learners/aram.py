@@ -12,7 +12,13 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners.aram_acting import drawn, drawn_at_first, first_actor, law
-from inbounds.learners.aram_settings import refuse_contradictions
+from inbounds.learners.aram_settings import (
+    begins_at_start,
+    held_acceptance,
+    moves_share,
+    range_of_share,
+    refuse_contradictions,
+)
 from inbounds.learners.aram_update import (
     AramState,
     Trained,
@@ -36,7 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "augmented_share": 0.2,
         "share_decay": 0.9,
-        "acceptance_target": None,
+        "acceptance_lever": "none",
         "temperature": 0.2,
         "policy_preferences": 4,
         "snapshots": 4,
@@ -73,11 +79,13 @@ class Aram:
     share_interval: int = 10_000
     """Environment steps between two decays of eta."""
     acceptance_target: float | None = None
-    """Hold the acceptance rate here by a controller instead of following a schedule; None leaves it alone."""
-    acceptance_lever: Literal["share", "entropy"] = "share"
-    """What the controller moves: eta, or the entropy target, which then falls only as long as it has to."""
-    share_range: tuple[float, float] = (0.02, 0.5)
-    """Least and largest eta where `acceptance_target` moves it, with `augmented_share`, its start, between them."""
+    """Hold the acceptance rate here by a controller. None is 0.99, but where a policy begins at the task's own start
+    or eta has a schedule there is no controller."""
+    acceptance_lever: Literal["share", "entropy", "none"] = "share"
+    """What the controller moves: eta, or the entropy target, which then falls only as long as it has to; or nothing."""
+    share_range: tuple[float, float] | None = None
+    """Least and largest eta of the controller, with `augmented_share`, its start, between them; None only lowers it,
+    to a tenth at most."""
     preference: tuple[float, float] | None = None
     """None learns for all preferences; a fixed pair gives SOSAC: scalar critics for this pair alone."""
     least_return_weight: float = 0.8
@@ -104,7 +112,8 @@ class Aram:
     initial_temperature: float = 0.1
     """Where a tuned temperature starts."""
     entropy_target: float | None = None
-    """Target entropy in the squashed box, per dimension (see `entropy_reference`); None is -1, the usual one."""
+    """Target entropy in the squashed box, per dimension (see `entropy_reference`). None is -0.5, but -1, the usual
+    one, where a policy begins at the task's own start."""
     entropy_reference: Literal["box", "feasible"] = "feasible"
     """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
     entropy_at_first: float | None = None
@@ -303,7 +312,7 @@ class Aram:
         together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), real, loops)
         return {REAL: Memory(together, jnp.concatenate([jnp.ones(environments, bool), is_rejected]))}
 
-    def adapt(self, state: AramState, draw: Draw, step: jax.Array, warm: bool) -> AramState:
+    def adapt(self, state: AramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> AramState:
         """Measure the feasible share of the box during warm-up; later take snapshots and hold acceptance at its target.
 
         The controller is an integrator, on eta (too many rejections raise the share of self-loops that the critics
@@ -317,19 +326,20 @@ class Aram:
         state = with_snapshot(self, state)
         if self.normalise_values:
             state = rescaled(state)
-        if self.acceptance_target is None:
+        target = held_acceptance(self, spec)
+        if target is None:
             return state
-        error = self.acceptance_target - jnp.mean(draw.acceptance)
+        error = target - jnp.mean(draw.acceptance)
         if self.acceptance_lever == "entropy":
             return state._replace(entropy_drop=moved_drop(self, state, draw, error))
         moved = state.augmented_share + 1e-3 * draw.acceptance.size * error
-        return state._replace(augmented_share=jnp.clip(moved, *self.share_range))
+        return state._replace(augmented_share=jnp.clip(moved, *range_of_share(self)))
 
-    def shares(self, state: AramState, step: jax.Array) -> jax.Array:
+    def shares(self, state: AramState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta: scheduled by the environment steps of this seed, or where the controller has put it."""
         if len(self.rings) == 1:
             return jnp.zeros(0)
-        if self.acceptance_target is not None and self.acceptance_lever == "share":
+        if moves_share(self, spec):
             return state.augmented_share[None]
         periods = (step // self.share_interval).astype(jnp.float32)
         return (self.augmented_share * self.share_decay**periods)[None]
@@ -356,7 +366,7 @@ class Aram:
         if self.temperature is not None:
             gradient = gradient._replace(log_temperature=jnp.zeros(()))
         steps, optimiser = self.optimiser().update(gradient, state.optimiser)
-        if self.critic_lead and self.start == "task" and spec.start is not None:
+        if self.critic_lead and begins_at_start(self, spec):
             # Adam goes on averaging meanwhile: with moments of zero its first steps would be three times too long.
             moves = (state.updates >= self.critic_lead).astype(jnp.float32)
             held = jax.tree.map(lambda leaf: moves * leaf, (steps.actor, steps.log_temperature))

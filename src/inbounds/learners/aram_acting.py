@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from inbounds.constraints.references import Reference
+from inbounds.learners.aram_settings import begins_at_start
 from inbounds.learners.learner import Spec
 from inbounds.policies.acceptance import Draw, Fallback, accept_first
 from inbounds.policies.networks import Network, apply_network, init_network
@@ -30,7 +31,7 @@ def first_actor(settings: Aram, key: jax.Array, spec: Spec) -> Network:
     """Return a fresh policy network, narrow around the task's own start where there is one and it is wanted."""
     inputs = spec.observation_size + settings.conditions
     actor = init_network(key, (inputs, *settings.hidden, 2 * spec.box.size), spec.inputs)
-    if settings.start == "box" or spec.start is None:
+    if not begins_at_start(settings, spec):
         return actor
     is_observed = isinstance(spec.start, Reference)
     return narrow_around(actor, None if is_observed else before_squashing(spec.box, jnp.asarray(spec.start)))

@@ -1,4 +1,4 @@
-"""Which settings of ARAM contradict each other, and what to change."""
+"""Which settings of ARAM contradict each other, and what those that are left open mean for a task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from inbounds.settings import is_number, is_whole
 
 if TYPE_CHECKING:
     from inbounds.learners.aram import Aram
+    from inbounds.learners.learner import Spec
 
+ACCEPTANCE = 0.99
+"""The acceptance rate that eta is lowered for, unless `acceptance_target` says otherwise."""
+ENTROPY_ANYWHERE, ENTROPY_AT_START = -0.5, -1.0
+"""Entropy per dimension that a tuned temperature aims at, unless `entropy_target` says otherwise: what was measured to
+be best for policies that begin anywhere in the box and for those that begin at their task's start."""
 
 COUNTS = {
     **dict.fromkeys(("proposals", "policy_preferences", "truncation_draws", "batch_size"), 1),
@@ -83,25 +89,10 @@ def refuse_contradictions(settings: Aram) -> None:
             "share_decay changes the augmented share, but augmented=False stores no self-loop. "
             "Drop share_decay or set augmented=True."
         )
-    moves_share = settings.acceptance_target is not None and settings.acceptance_lever == "share"
-    if not settings.augmented and moves_share:
-        raise ConfigurationError(
-            "acceptance_target moves the augmented share, but augmented=False stores no self-loop. "
-            "Drop acceptance_target or set augmented=True."
-        )
-    if not settings.dual_replay and moves_share:
-        raise ConfigurationError(
-            "acceptance_target moves the share of the augmented ring, but dual_replay=False has none. "
-            "Drop acceptance_target or set dual_replay=True."
-        )
-    refuse_range(settings, moves_share)
+    refuse_idle_controller(settings)
     if settings.preference is not None and (settings.policy_preferences > 1 or settings.snapshots > 0):
         raise ConfigurationError(
             "a fixed preference has nothing to take a supremum over. Set policy_preferences=1 and snapshots=0."
-        )
-    if settings.acceptance_lever == "entropy" and settings.acceptance_target is None:
-        raise ConfigurationError(
-            "acceptance_lever='entropy' holds nothing without an acceptance rate. Pass acceptance_target, such as 0.99."
         )
     if settings.acceptance_lever == "entropy" and settings.temperature is not None:
         raise ConfigurationError(
@@ -113,10 +104,11 @@ def refuse_contradictions(settings: Aram) -> None:
             f"entropy_at_first={settings.entropy_at_first} is where a ramp begins, and entropy_ramp=0 has none. "
             f"Pass the updates that it takes, such as entropy_ramp=100_000."
         )
-    if settings.entropy_at_first is not None and settings.entropy_at_first < wanted_entropy(settings):
+    last = ENTROPY_ANYWHERE if settings.entropy_target is None else settings.entropy_target
+    if settings.entropy_at_first is not None and settings.entropy_at_first < last:
         raise ConfigurationError(
             f"entropy_at_first={settings.entropy_at_first} is where the target begins to fall to entropy_target="
-            f"{wanted_entropy(settings)}, both per dimension. Begin above it."
+            f"{last}, both per dimension. Begin above it."
         )
     for name in ("entropy_target", "entropy_at_first"):
         if getattr(settings, name) is not None and settings.temperature is not None:
@@ -147,26 +139,77 @@ def refuse_contradictions(settings: Aram) -> None:
         )
 
 
-def wanted_entropy(settings: Aram) -> float:
-    """Return the entropy per dimension that a tuned temperature aims at in the end."""
-    return -1.0 if settings.entropy_target is None else settings.entropy_target
-
-
-def refuse_range(settings: Aram, moves_share: bool) -> None:
-    """Refuse a range of eta that is none, that nothing moves in, or that its controller does not begin in."""
+def refuse_idle_controller(settings: Aram) -> None:
+    """Refuse a controller of the acceptance rate without a lever, and a range of eta that is none or leaves it out."""
+    lever, is_asked = settings.acceptance_lever, settings.acceptance_target is not None
+    if lever == "none" and is_asked:
+        raise ConfigurationError(
+            f"acceptance_target={settings.acceptance_target} is held by a controller, and acceptance_lever='none' "
+            f"leaves it nothing to move. Use acceptance_lever='share', or drop acceptance_target."
+        )
+    if settings.acceptance_lever == "entropy" and settings.acceptance_target is None:
+        raise ConfigurationError(
+            "acceptance_lever='entropy' holds nothing without an acceptance rate. Pass acceptance_target, such as 0.99."
+        )
+    if lever == "share" and is_asked and not eta_is_free(settings):
+        raise ConfigurationError(
+            "acceptance_target moves eta, the share of the augmented ring. augmented=False and dual_replay=False have "
+            "no such ring, and share_decay is a schedule for it. Drop either."
+        )
     limits = settings.share_range
+    if limits is None:
+        return
     is_pair = isinstance(limits, tuple | list) and len(limits) == 2 and all(map(is_number, limits))
     if not is_pair or not 0 <= limits[0] <= limits[1] < 1:
         raise ConfigurationError(
-            f"share_range={limits!r} must be two numbers in [0, 1), the least first, such as (0.02, 0.5)."
+            f"share_range={limits!r} must be two numbers in [0, 1), the least first, such as (0.02, 0.5), or None."
         )
-    if moves_share and not limits[0] <= settings.augmented_share <= limits[1]:
+    if lever != "share" or not eta_is_free(settings):
+        raise ConfigurationError(
+            f"share_range={limits!r} limits a controller of eta, and there is none. Use acceptance_lever='share' and "
+            f"leave out augmented, dual_replay and share_decay, or drop share_range."
+        )
+    if not limits[0] <= settings.augmented_share <= limits[1]:
         raise ConfigurationError(
             f"share_range={limits!r} leaves out augmented_share={settings.augmented_share}, where the controller "
             f"begins. Widen it or move augmented_share."
         )
-    if not moves_share and tuple(limits) != type(settings).share_range:
-        raise ConfigurationError(
-            f"share_range={limits!r} limits a controller of eta, and there is none. Pass acceptance_target, such as "
-            f"0.99, with acceptance_lever='share', or drop share_range."
-        )
+
+
+# What is left open ---------------------------------------------------------------------------------------------------
+
+
+def begins_at_start(settings: Aram, spec: Spec) -> bool:
+    """Return whether the first policy lies narrowly around the task's own start."""
+    return settings.start == "task" and spec.start is not None
+
+
+def eta_is_free(settings: Aram) -> bool:
+    """Return whether there is a ring of self-loops whose share no schedule changes."""
+    return settings.augmented and settings.dual_replay and settings.share_decay == 1.0
+
+
+def held_acceptance(settings: Aram, spec: Spec) -> float | None:
+    """Return the acceptance rate that a controller holds, or None where there is no controller."""
+    if settings.acceptance_lever == "none":
+        return None
+    if settings.acceptance_target is not None:
+        return settings.acceptance_target
+    return ACCEPTANCE if eta_is_free(settings) and not begins_at_start(settings, spec) else None
+
+
+def moves_share(settings: Aram, spec: Spec) -> bool:
+    """Return whether the controller, where there is one, moves eta."""
+    return settings.acceptance_lever == "share" and held_acceptance(settings, spec) is not None
+
+
+def range_of_share(settings: Aram) -> tuple[float, float]:
+    """Return the least and the largest eta of a controller: by default it only lowers eta, to a tenth at most."""
+    return settings.share_range or (settings.augmented_share / 10, settings.augmented_share)
+
+
+def wanted_entropy(settings: Aram, spec: Spec) -> float:
+    """Return the entropy per dimension that a tuned temperature aims at in the end."""
+    if settings.entropy_target is not None:
+        return settings.entropy_target
+    return ENTROPY_AT_START if begins_at_start(settings, spec) else ENTROPY_ANYWHERE

@@ -10,7 +10,7 @@ import optax
 
 from inbounds.learners import losses
 from inbounds.learners.aram_acting import law
-from inbounds.learners.aram_settings import wanted_entropy
+from inbounds.learners.aram_settings import held_acceptance, moves_share, wanted_entropy
 from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Metrics, Spec
 from inbounds.learners.value_bins import categorical_critic_loss, expected_values, split
@@ -112,10 +112,8 @@ def total_loss(
         "entropy": -jnp.mean(drawn.log_density),
         "temperature": temperature,
     }
-    if settings.acceptance_target is not None and settings.acceptance_lever == "share":
-        metrics["augmented_share"] = (
-            state.augmented_share
-        )  # what the controller moves belongs into the record
+    if moves_share(settings, spec):  # what a controller moves belongs into the record
+        metrics["augmented_share"] = state.augmented_share
     return critic_loss + policy_loss + temperature_loss, (metrics, target)
 
 
@@ -336,8 +334,8 @@ def target_entropy(settings: Aram, state: AramState, spec: Spec) -> jax.Array:
     controller on the acceptance rate lets it fall only as long as too many proposals are infeasible.
     """
     dimension = float(spec.box.size)
-    wanted = jnp.asarray(dimension * wanted_entropy(settings))
-    if settings.acceptance_target is not None and settings.acceptance_lever == "entropy":
+    wanted = jnp.asarray(dimension * wanted_entropy(settings, spec))
+    if settings.acceptance_lever == "entropy" and held_acceptance(settings, spec) is not None:
         return wanted - state.entropy_drop
     first = wanted if settings.entropy_at_first is None else dimension * settings.entropy_at_first
     last = wanted if settings.entropy_reference == "box" else wanted + log_feasible_share(state)

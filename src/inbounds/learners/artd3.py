@@ -99,7 +99,7 @@ class ArTd3(DeterministicActorCritic):
         )
         return {REAL: Memory(real, None), AUGMENTED: Memory(loops, draw.is_rejected.reshape(-1))}
 
-    def shares(self, state: DeterministicState, step: jax.Array) -> jax.Array:
+    def shares(self, state: DeterministicState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta."""
-        del state, step
+        del state, spec, step
         return jnp.full(1, self.augmented_share)

@@ -247,14 +247,16 @@ class DeterministicActorCritic:
         )
         return {REAL: Memory(transition, None)}
 
-    def adapt(self, state: DeterministicState, draw: Draw, step: jax.Array, warm: bool) -> DeterministicState:
+    def adapt(
+        self, state: DeterministicState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
+    ) -> DeterministicState:
         """Count nothing: projections of executed actions are counted by the loop."""
-        del draw, step, warm
+        del spec, draw, step, warm
         return state
 
-    def shares(self, state: DeterministicState, step: jax.Array) -> jax.Array:
+    def shares(self, state: DeterministicState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return nothing: there is only one ring."""
-        del state, step
+        del state, spec, step
         return jnp.zeros(0)
 
     # Learning ---------------------------------------------------------------------------------------------

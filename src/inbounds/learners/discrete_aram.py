@@ -216,14 +216,16 @@ class DiscreteAram:
         """Return the real transitions and one self-loop per rejected proposal, as ARAM does."""
         return self.augmented.remember(spec, observation, draw, outcome)
 
-    def adapt(self, state: DiscreteAramState, draw: Draw, step: jax.Array, warm: bool) -> DiscreteAramState:
+    def adapt(
+        self, state: DiscreteAramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
+    ) -> DiscreteAramState:
         """Change nothing: the share of self-loops is fixed."""
-        del draw, step, warm
+        del spec, draw, step, warm
         return state
 
-    def shares(self, state: DiscreteAramState, step: jax.Array) -> jax.Array:
+    def shares(self, state: DiscreteAramState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta."""
-        del state, step
+        del state, spec, step
         return jnp.asarray([self.augmented_share])
 
     # Learning ----------------------------------------------------------------------------------------------

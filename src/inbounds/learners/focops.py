@@ -274,14 +274,14 @@ class Focops:
         """Return the cost that the settings name."""
         return (hinge_cost if self.cost == "hinge" else published_cost)(spec, observation, action)
 
-    def adapt(self, state: FocopsState, draw: Draw, step: jax.Array, warm: bool) -> FocopsState:
+    def adapt(self, state: FocopsState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> FocopsState:
         """Count nothing: projections of executed actions are counted by the loop."""
-        del draw, step, warm
+        del spec, draw, step, warm
         return state
 
-    def shares(self, state: FocopsState, step: jax.Array) -> jax.Array:
+    def shares(self, state: FocopsState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return nothing: there is only one ring."""
-        del state, step
+        del state, spec, step
         return jnp.zeros(0)
 
     # Learning ---------------------------------------------------------------------------------------------

@@ -239,14 +239,14 @@ class Iar:
         )
         return {ROLLOUT: Memory(transition, None)}
 
-    def adapt(self, state: IarState, draw: Draw, step: jax.Array, warm: bool) -> IarState:
+    def adapt(self, state: IarState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> IarState:
         """Keep the number of proposals: shapes are fixed when a program is compiled."""
-        del draw, step, warm
+        del spec, draw, step, warm
         return state
 
-    def shares(self, state: IarState, step: jax.Array) -> jax.Array:
+    def shares(self, state: IarState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return nothing: there is only one ring."""
-        del state, step
+        del state, spec, step
         return jnp.zeros(0)
 
     # Learning ----------------------------------------------------------------------------------------------

@@ -117,11 +117,11 @@ class Learner(Protocol):
         """Return what one step of all environments of a seed adds to each ring."""
         ...
 
-    def adapt(self, state: Any, draw: Draw, step: jax.Array, warm: bool) -> Any:
+    def adapt(self, state: Any, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> Any:
         """Let slow controllers see what acting looked like; most learners return the state unchanged."""
         ...
 
-    def shares(self, state: Any, step: jax.Array) -> jax.Array:
+    def shares(self, state: Any, spec: Spec, step: jax.Array) -> jax.Array:
         """Return the share of a batch wanted from each ring but the first."""
         ...
 

@@ -91,7 +91,9 @@ class OptLayer(DeterministicActorCritic):
         price = violation_penalty(spec, observation, self.squashed(actor, observation))
         return ActorStep(step.loss + self.penalty * jnp.mean(price), calls)
 
-    def adapt(self, state: DeterministicState, draw: Draw, step: jax.Array, warm: bool) -> DeterministicState:
+    def adapt(
+        self, state: DeterministicState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
+    ) -> DeterministicState:
         """Count one call of the layer for every action."""
-        del step, warm
+        del spec, step, warm
         return state._replace(calls=add_calls(state.calls, {LAYER: draw.action.shape[0]}))

@@ -82,9 +82,11 @@ class Drad(DeterministicActorCritic):
             action = self.bounded(state.layer, spec, observation, action)
         return TargetAction(along_ray("alpha", spec, observation, action + noise), {})
 
-    def adapt(self, state: DeterministicState, draw: Draw, step: jax.Array, warm: bool) -> DeterministicState:
+    def adapt(
+        self, state: DeterministicState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
+    ) -> DeterministicState:
         """Count one centre for every state that was acted in."""
-        del step, warm
+        del spec, step, warm
         return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))
 
 
@@ -135,7 +137,9 @@ class Srad(StochasticActorCritic):
         middle, half = 0.5 * (spec.box.high + spec.box.low), 0.5 * (spec.box.high - spec.box.low)
         return gaussian * half + middle
 
-    def adapt(self, state: StochasticState, draw: Draw, step: jax.Array, warm: bool) -> StochasticState:
+    def adapt(
+        self, state: StochasticState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
+    ) -> StochasticState:
         """Count one centre for every state that was acted in."""
-        del step, warm
+        del spec, step, warm
         return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))

@@ -216,14 +216,16 @@ class StochasticActorCritic:
         )
         return {REAL: Memory(transition, None)}
 
-    def adapt(self, state: StochasticState, draw: Draw, step: jax.Array, warm: bool) -> StochasticState:
+    def adapt(
+        self, state: StochasticState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
+    ) -> StochasticState:
         """Count nothing: projections of executed actions are counted by the loop."""
-        del draw, step, warm
+        del spec, draw, step, warm
         return state
 
-    def shares(self, state: StochasticState, step: jax.Array) -> jax.Array:
+    def shares(self, state: StochasticState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return nothing: there is only one ring."""
-        del state, step
+        del state, spec, step
         return jnp.zeros(0)
 
     # Learning ---------------------------------------------------------------------------------------------

@@ -114,7 +114,9 @@ class Programs:
         outcome = Outcome(exchange.reward, exchange.discount, exchange.next_observation, exchange.is_first)
         replay = jax.vmap(self._remember)(state.replay, observation, draw, outcome)
         step = (turn + 1) * self.environments
-        learner = jax.vmap(lambda one, drawn: self.learner.adapt(one, drawn, step, warm))(state.learner, draw)
+        learner = jax.vmap(lambda one, drawn: self.learner.adapt(one, self.spec, drawn, step, warm))(
+            state.learner, draw
+        )
         counters = Counters(
             state.counters.projections + jnp.sum(draw.is_projected, axis=1, dtype=jnp.int32),
             state.counters.rejections + jnp.sum(draw.is_rejected, axis=(1, 2), dtype=jnp.int32),
@@ -154,7 +156,11 @@ class Programs:
         def rows(learner: Any, replay: Replay, key: jax.Array) -> jax.Array:
             row_key, _ = jax.random.split(key)
             return draw_rows(
-                replay, row_key, self.updates, self.learner.batch_size, self.learner.shares(learner, step)
+                replay,
+                row_key,
+                self.updates,
+                self.learner.batch_size,
+                self.learner.shares(learner, self.spec, step),
             )
 
         return jax.vmap(rows)(state.learner, state.replay, keys_of_turn(keys, turn, purpose=2))
@@ -172,7 +178,7 @@ class Programs:
         """Take gradient steps for one seed: all rows and all noise are drawn at once, then scanned over."""
         row_key, noise_key = jax.random.split(key)
         places = draw_places(
-            replay, row_key, updates, self.learner.batch_size, self.learner.shares(learner, step)
+            replay, row_key, updates, self.learner.batch_size, self.learner.shares(learner, self.spec, step)
         )
         noise = jax.vmap(lambda one: self.learner.noise(one, self.spec))(jax.random.split(noise_key, updates))
         if self.return_steps == 1:
