@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from inbounds.deploy.sealed_arrays import read_json, read_sealed, write_sealed
 from inbounds.errors import CheckpointError
 
-FORMAT = 2
+FORMAT = 3
 ARRAYS, NOTES = "state.safetensors", "notes.json"
 
 
