@@ -21,7 +21,10 @@ SMALL = {"hidden": (8,), "batch_size": 8}
     [
         ({"augmented": False, "share_decay": 0.9}, "augmented=True"),
         *(
-            ({name: value, "acceptance_target": 0.9}, "Drop either")
+            (
+                {name: value, "acceptance_target": 0.9},
+                "share_decay=1.0. Pass these, or drop acceptance_target",
+            )
             for name, value in (("augmented", False), ("dual_replay", False), ("share_decay", 0.9))
         ),
         ({"acceptance_target": 0.9, "acceptance_lever": "none"}, "or drop acceptance_target"),
@@ -49,7 +52,7 @@ SMALL = {"hidden": (8,), "batch_size": 8}
             for limits in ((0.9, 0.1), (0.1, 1.0), (-0.1, 0.5), (0.2,), "x", ("a", "b"))
         ),
         *(
-            ({name: value, "share_range": (0.1, 0.3)}, "or drop share_range")
+            ({name: value, "share_range": (0.1, 0.3)}, "share_decay=1.0. Pass these, or drop share_range")
             for name, value in (("acceptance_lever", "none"), ("augmented", False), ("share_decay", 0.9))
         ),
         (
@@ -127,6 +130,7 @@ def test_a_policy_that_begins_at_the_tasks_start_keeps_its_share_and_wants_less_
         (Aram(**SMALL), begins, 0.2, -1.0),
         (Aram(start="box", **SMALL), begins, 0.1, -0.5),
         (Aram(acceptance_target=0.99, entropy_target=-0.5, **SMALL), begins, 0.1, -0.5),
+        (Aram(share_range=(0.02, 0.2), **SMALL), begins, 0.1, -1.0),
     ):
         assert share_after(learner, spec, feasible=1.0) == pytest.approx(share)
         assert wanted_entropy(learner, spec) == wanted

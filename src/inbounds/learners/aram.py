@@ -79,8 +79,9 @@ class Aram:
     share_interval: int = 10_000
     """Environment steps between two decays of eta."""
     acceptance_target: float | None = None
-    """Hold the acceptance rate here by a controller. None is 0.99, but where a policy begins at the task's own start
-    or eta has a schedule there is no controller."""
+    """Hold the acceptance rate here by a controller. None is 0.99, but unless `share_range` asks for it there is no
+    controller where a policy begins at the task's own start, or without a free eta (`augmented`, `dual_replay`,
+    `share_decay`)."""
     acceptance_lever: Literal["share", "entropy", "none"] = "share"
     """What the controller moves: eta, or the entropy target, which then falls only as long as it has to; or nothing."""
     share_range: tuple[float, float] | None = None
@@ -143,7 +144,8 @@ class Aram:
     scale_rewards: bool = True
     """Train on rewards relative to what uniformly feasible actions earn, in place of the task's own scale."""
     start: Literal["box", "task"] = "task"
-    """Where the first policy lies: anywhere in the box, or narrowly around the task's own start, where it has one."""
+    """Where the first policy lies: anywhere in the box, or narrowly around the task's own start, where it has one. Such
+    a policy explores less (see `entropy_target`, `acceptance_target`)."""
     critic_lead: int = 5_000
     """Updates that the critics take before a policy that began at the task's start, and its temperature, move."""
     last_resort: Literal["projection", "ray", "uniform"] = "projection"

@@ -108,7 +108,7 @@ def refuse_contradictions(settings: Aram) -> None:
     if settings.entropy_at_first is not None and settings.entropy_at_first < last:
         raise ConfigurationError(
             f"entropy_at_first={settings.entropy_at_first} is where the target begins to fall to entropy_target="
-            f"{last}, both per dimension. Begin above it."
+            f"{last}, both per dimension. Begin above it, or lower entropy_target."
         )
     for name in ("entropy_target", "entropy_at_first"):
         if getattr(settings, name) is not None and settings.temperature is not None:
@@ -153,8 +153,8 @@ def refuse_idle_controller(settings: Aram) -> None:
         )
     if lever == "share" and is_asked and not eta_is_free(settings):
         raise ConfigurationError(
-            "acceptance_target moves eta, the share of the augmented ring. augmented=False and dual_replay=False have "
-            "no such ring, and share_decay is a schedule for it. Drop either."
+            "acceptance_target moves eta, the share of the augmented ring: augmented=True, dual_replay=True and no "
+            "schedule, share_decay=1.0. Pass these, or drop acceptance_target."
         )
     limits = settings.share_range
     if limits is None:
@@ -166,8 +166,8 @@ def refuse_idle_controller(settings: Aram) -> None:
         )
     if lever != "share" or not eta_is_free(settings):
         raise ConfigurationError(
-            f"share_range={limits!r} limits a controller of eta, and there is none. Use acceptance_lever='share' and "
-            f"leave out augmented, dual_replay and share_decay, or drop share_range."
+            f"share_range={limits!r} limits a controller of eta, which needs acceptance_lever='share', augmented=True, "
+            f"dual_replay=True and no schedule, share_decay=1.0. Pass these, or drop share_range."
         )
     if not limits[0] <= settings.augmented_share <= limits[1]:
         raise ConfigurationError(
@@ -195,7 +195,9 @@ def held_acceptance(settings: Aram, spec: Spec) -> float | None:
         return None
     if settings.acceptance_target is not None:
         return settings.acceptance_target
-    return ACCEPTANCE if eta_is_free(settings) and not begins_at_start(settings, spec) else None
+    is_asked = settings.share_range is not None
+    begins_anywhere = eta_is_free(settings) and not begins_at_start(settings, spec)
+    return ACCEPTANCE if is_asked or begins_anywhere else None
 
 
 def moves_share(settings: Aram, spec: Spec) -> bool:
