@@ -9,7 +9,7 @@ import pytest
 
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
-from inbounds.training.program import Exchange, Programs, seed_keys
+from inbounds.training.program import Exchange, Programs, for_every_seed, seed_keys
 from tests.learners import probes
 
 TASK = probes.moving_optimum().task
@@ -77,3 +77,15 @@ def test_fifty_updates_on_the_same_batches_agree_with_a_seed_alone(together):
 def test_different_seeds_start_differently(together):
     weights = np.asarray(together[2].learner.trained.actor[0].weight)
     assert not np.array_equal(weights[0], weights[1])
+
+
+def test_a_single_seed_is_computed_like_one_of_several():
+    def scaled(rows, factor):
+        return {"rows": factor * rows, "sum": jnp.sum(rows)}
+
+    rows, factors = jnp.arange(12.0).reshape(2, 2, 3), jnp.array([2.0, 3.0])
+    both = for_every_seed(scaled, rows, factors)
+    for seed in range(2):
+        own = for_every_seed(scaled, rows[seed : seed + 1], factors[seed : seed + 1])
+        expected = jax.tree.map(lambda leaf, seed=seed: leaf[seed : seed + 1], both)
+        jax.tree.map(np.testing.assert_array_equal, own, expected)

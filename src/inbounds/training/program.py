@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -128,9 +129,8 @@ class Programs:
         if updates and self.rollout_turns:
             learner, metrics = self._consume(learner, replay, update_keys, turn)
         elif updates:
-            learner, metrics = jax.vmap(functools.partial(self._update, step=step, updates=updates))(
-                learner, replay, update_keys
-            )
+            update = functools.partial(self._update, step=step, updates=updates)
+            learner, metrics = for_every_seed(update, learner, replay, update_keys)
         return TrainingState(learner, replay, counters), metrics
 
     def _consume(self, learner: Any, replay: Replay, keys: jax.Array, turn: jax.Array) -> tuple[Any, Metrics]:
@@ -194,6 +194,17 @@ class Programs:
 
         learner, metrics = jax.lax.scan(one_update, learner, (batches, noise))
         return learner, jax.tree.map(lambda values: values[-1], metrics)
+
+
+def for_every_seed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Apply a function to all seeds at once; a single one goes without the leading axis.
+
+    Products of matrices with a leading axis of one are slower on a CPU: an update of SAC takes 7 % longer.
+    """
+    if jax.tree.leaves(arguments)[0].shape[0] > 1:
+        return jax.vmap(function)(*arguments)
+    alone = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), arguments)
+    return jax.tree.map(lambda leaf: leaf.reshape(1, *leaf.shape), function(*alone))
 
 
 def keys_of_turn(keys: jax.Array, turn: jax.Array, purpose: int) -> jax.Array:
