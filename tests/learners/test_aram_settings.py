@@ -42,7 +42,7 @@ SMALL = {"hidden": (8,), "batch_size": 8}
             for target in (-0.5, None)
         ),
         ({"entropy_target": 0.7}, "ln 2"),
-        ({"entropy_target": -0.5, "temperature": 0.2}, "Drop one of them"),
+        ({"entropy_target": -0.5, "temperature": 0.2}, "or pass temperature=None"),
         *(
             ({"acceptance_target": 0.9, "share_range": limits}, "Widen it or move augmented_share")
             for limits in ((0.3, 0.5), [0.0, 0.1])
@@ -59,7 +59,7 @@ SMALL = {"hidden": (8,), "batch_size": 8}
             {"share_range": (0.1, 0.3), "acceptance_target": 0.9, "acceptance_lever": "entropy"},
             "or drop share_range",
         ),
-        ({"entropy_at_first": 0.5, "temperature": 0.2}, "Drop one of them"),
+        ({"entropy_at_first": 0.5, "temperature": 0.2}, "or pass temperature=None"),
         ({"entropy_at_first": 0.5, "entropy_ramp": 0}, "such as entropy_ramp=100_000"),
         (
             {"entropy_at_first": 0.5, "acceptance_lever": "entropy", "acceptance_target": 0.9},
@@ -67,7 +67,10 @@ SMALL = {"hidden": (8,), "batch_size": 8}
         ),
         ({"acceptance_lever": "penalty"}, "'share', 'entropy', 'none'"),
         ({"acceptance_lever": "entropy"}, "Pass acceptance_target"),
-        ({"acceptance_lever": "entropy", "acceptance_target": 0.9, "temperature": 0.2}, "Leave temperature"),
+        (
+            {"acceptance_lever": "entropy", "acceptance_target": 0.9, "temperature": 0.2},
+            "Pass temperature=None",
+        ),
         *(
             ({name: "x"}, "Choose one of")
             for name in ("critic_loss", "target", "fallback", "warm_up", "entropy_of")

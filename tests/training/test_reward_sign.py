@@ -57,5 +57,8 @@ def test_training_warns_unless_rewards_are_lifted(tmp_path, lifted, beforehand, 
     told, task = [], dataclasses.replace(ib.make("reacher"), reward_shift=0.0)
     assert task.ends_only_in_failure
     task = task.normalised(observations=False) if beforehand else task
-    ib.train(task, Aram(**TINY, scale_rewards=lifted), out=tmp_path / "run", warn=told.append, **RUN)
+    learner, settings = Aram(**TINY, scale_rewards=lifted), {"out": tmp_path / "run", "warn": told.append}
+    ib.train(task, learner, **settings, **RUN)
     assert len(told) == times
+    ib.train(task, learner, **settings, resume=True, **RUN | {"steps": 80})
+    assert len(told) == 2 * times  # once a call

@@ -97,7 +97,7 @@ def refuse_contradictions(settings: Aram) -> None:
     if settings.acceptance_lever == "entropy" and settings.temperature is not None:
         raise ConfigurationError(
             f"acceptance_lever='entropy' moves what a tuned temperature aims at, but temperature="
-            f"{settings.temperature} is fixed. Leave temperature out, or use acceptance_lever='share'."
+            f"{settings.temperature} is fixed. Pass temperature=None, or use acceptance_lever='share'."
         )
     if settings.entropy_at_first is not None and not settings.entropy_ramp:
         raise ConfigurationError(
@@ -113,7 +113,8 @@ def refuse_contradictions(settings: Aram) -> None:
     for name in ("entropy_target", "entropy_at_first"):
         if getattr(settings, name) is not None and settings.temperature is not None:
             raise ConfigurationError(
-                f"{name} is for a tuned temperature, but temperature={settings.temperature} is fixed. Drop one of them."
+                f"{name} is for a tuned temperature, but temperature={settings.temperature} is fixed. Drop {name}, or "
+                f"pass temperature=None."
             )
     if settings.entropy_at_first is not None and settings.acceptance_lever == "entropy":
         raise ConfigurationError(
@@ -145,7 +146,7 @@ def refuse_idle_controller(settings: Aram) -> None:
     if lever == "none" and is_asked:
         raise ConfigurationError(
             f"acceptance_target={settings.acceptance_target} is held by a controller, and acceptance_lever='none' "
-            f"leaves it nothing to move. Use acceptance_lever='share', or drop acceptance_target."
+            f"leaves it nothing to move. Use acceptance_lever='share' (and share_decay=1.0), or drop acceptance_target."
         )
     if settings.acceptance_lever == "entropy" and settings.acceptance_target is None:
         raise ConfigurationError(

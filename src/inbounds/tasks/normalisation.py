@@ -99,5 +99,8 @@ def with_recorded_scales(task: Task, recorded: Mapping[str, Any]) -> Task:
         scale = recorded.get(name)
         values[name] = None if scale is None else np.asarray(scale, np.float32)
     for name in ("reward_divisor", "reward_shift"):
-        values[name] = float(recorded.get(name, values[name]))
+        own, values[name] = values[name], float(recorded.get(name, values[name]))
+        values["is_reward_scaled"] |= (
+            values[name] != own
+        )  # else a resumed run is warned of what was lifted long ago
     return AssembledTask(**values)
