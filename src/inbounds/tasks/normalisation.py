@@ -100,7 +100,6 @@ def with_recorded_scales(task: Task, recorded: Mapping[str, Any]) -> Task:
         values[name] = None if scale is None else np.asarray(scale, np.float32)
     for name in ("reward_divisor", "reward_shift"):
         own, values[name] = values[name], float(recorded.get(name, values[name]))
-        values["is_reward_scaled"] |= (
-            values[name] != own
-        )  # else a resumed run is warned of what was lifted long ago
+        # Else a resumed run would be warned of rewards that were lifted when it began.
+        values["is_reward_scaled"] |= values[name] != own
     return AssembledTask(**values)
