@@ -102,7 +102,6 @@ ON_SCALED_OBSERVATIONS: dict[str, Idea] = {
     "scaled-entropy-of-feasible-set": Idea(RESOURCES, {"entropy_reference": "feasible"}),
 }
 ON_FORMER: dict[str, Idea] = {
-    "one-nat": Idea((), {}),  # the reference itself, which needs no trial: `at-length` has it
     "entropy-held-by-acceptance-0.99": Idea(
         ("reacher", "halfcheetah", "hopper", "ant"), held(0.99, "entropy")
     ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from inbounds.benchmark.cell import Cell, pairs
-from inbounds.benchmark.ideas import FINAL_EPISODES, IDEAS, LOCOMOTION, idea_cells
+from inbounds.benchmark.ideas import FINAL_EPISODES, FORMER, IDEAS, LOCOMOTION, idea_cells
 from inbounds.errors import ConfigurationError, UnknownNameError
 
 PAPER_TASKS = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "bss3z", "bss5z")
@@ -149,18 +149,18 @@ def _reviewers() -> Iterator[Cell]:
         yield Cell("polytope50", learner, preset, STEPS["polytope50"])
 
 
-AT_LENGTH = ("one-nat", "half-a-nat-share-held-by-acceptance-0.99")
+HELD = "half-a-nat-share-held-by-acceptance-0.99"
+AT_LENGTH = {"one-nat": FORMER, HELD: IDEAS[HELD].settings}
 """The former default, and an idea that helped in a trial and then did not last."""
 
 
 def _at_length() -> Iterator[Cell]:
-    for variant in AT_LENGTH:
-        settings = pairs(IDEAS[variant].settings)
+    for variant, settings in AT_LENGTH.items():
         for task in ("reacher", *LOCOMOTION):
             yield dataclasses.replace(
                 _full(task, "aram", "default"),
                 variant=variant,
-                settings=settings,
+                settings=pairs(settings),
                 final_episodes=FINAL_EPISODES.get(task, 100),
             )
 
