@@ -1,4 +1,4 @@
-"""What ARAM's critics learn from: rewards of several steps, and likelihoods of values instead of values."""
+"""What ARAM's critics learn from: rewards of several steps, likelihoods instead of values, normalised batches."""
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +8,10 @@ import pytest
 from inbounds.constraints import Ball
 from inbounds.errors import ConfigurationError
 from inbounds.learners.aram import Aram
-from inbounds.learners.aram_update import values_of
+from inbounds.learners.aram_update import beliefs, squashed, values_of
 from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Spec
+from inbounds.replay.ring import Layout, draw_rows
 from tests.learners import probes
 
 ONES = np.ones(2, np.float32)
@@ -52,6 +53,28 @@ def test_likelihoods_of_values_have_the_right_mean():
     np.testing.assert_allclose(values, probe.value(0.5), atol=0.15)
 
 
+@pytest.mark.learning
+@pytest.mark.slow
+def test_critics_normalised_over_their_batch_learn_a_value_two_steps_ahead_without_a_target_copy():
+    probe, learner = probes.delayed_reward(), Aram(**QUICK, tau=1e-9, batch_normalised=True)
+    learnt = probes.learn(probe, learner, steps=3_200)
+    layout = Layout(1, 2, learner.objectives)
+    rows = draw_rows(learnt.replay, jax.random.key(0), 1, 1_024, learnt.state.augmented_share[None])[0]
+    batch, preference = layout.unpack(rows), jnp.broadcast_to(jnp.array([0.9, 0.1]), (1_024, 2))
+    following = squashed(
+        learner,
+        learnt.state.trained.actor,
+        learnt.spec,
+        batch.next_observation,
+        preference,
+        jax.random.normal(jax.random.key(1), (1_024, 2)),
+    )
+    critic, state, spec = learnt.state.trained.critic, learnt.state, learnt.spec
+    values = beliefs(learner, critic, state, spec, batch, following, preference).now[:, :, 0].mean(axis=1)
+    at_each = [np.mean(values[batch.observation[:, 0] == place]) for place in (0.0, 1.0)]
+    np.testing.assert_allclose(at_each, probe.value(0.5), atol=0.15)
+
+
 def test_critics_over_bins_begin_with_a_value_of_zero():
     learner, spec = Aram(**QUICK, value_bins=51), Spec.of(3, -ONES, ONES, Ball(1.0))
     state = learner.init(jax.random.key(0), spec)
@@ -67,6 +90,8 @@ def test_critics_over_bins_begin_with_a_value_of_zero():
         ({"value_bins": 1}, "at least 3"),
         ({"value_bins": 51, "normalise_values": True}, "Drop one of them"),
         ({"value_bins": 51, "critic_loss": "scalarised"}, "critic_loss='componentwise'"),
+        ({"batch_normalised": True, "snapshots": 4}, "snapshots=0"),
+        ({"batch_normalised": True, "policy_preferences": 4}, "policy_preferences=1"),
         ({"return_steps": 0}, "1 or more"),
         ({"return_steps": 3, "dual_replay": False}, "dual_replay=True"),
     ],

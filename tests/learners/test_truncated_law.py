@@ -9,8 +9,8 @@ import pytest
 from scipy import integrate, stats
 
 import inbounds as ib
-from inbounds.learners.aram_update import truncated
 from inbounds.learners.learner import Spec
+from inbounds.learners.truncated_law import truncated
 from inbounds.policies.networks import init_network
 
 LIMIT = 0.4

@@ -26,10 +26,11 @@ RESOURCES = ("nsfnet", "bss3z", "bss5z")
 
 
 class Idea(NamedTuple):
-    """Settings of ARAM that differ from the reference, and where they are tried."""
+    """Settings of ARAM, or of its training, that differ from the reference, and where they are tried."""
 
     tasks: tuple[str, ...]
     settings: Mapping[str, Any]
+    training: Mapping[str, Any] = {}
 
 
 FORMER = {"entropy_target": -1.0, "acceptance_lever": "none"}
@@ -141,10 +142,19 @@ ON_FORMER: dict[str, Idea] = {
     "learning-rate-0.0001": Idea(("nsfnet", "halfcheetah"), {"learning_rate": 1e-4}),
 }
 """Ideas that change one thing of the former default, or two that helped by themselves."""
+OFTEN = {"evaluate_every": 5_000}
+"""Evaluations like those of `rivals`, whose 30,000 steps are the default's to compare with."""
+ON_DEFAULT: dict[str, Idea] = {
+    # A stronger base learner.
+    "batch-normalised-critics": Idea(("reacher", "halfcheetah"), {"batch_normalised": True}, OFTEN),
+    "two-updates-per-step": Idea(("reacher", "halfcheetah"), {}, OFTEN | {"updates_per_step": 2.0}),
+}
+"""Ideas that change one thing of the default."""
 IDEAS = {
     **{name: Idea(idea.tasks, RAW | dict(idea.settings)) for name, idea in ON_RAW_OBSERVATIONS.items()},
     **{name: Idea(idea.tasks, PLAIN | dict(idea.settings)) for name, idea in ON_SCALED_OBSERVATIONS.items()},
     **{name: Idea(idea.tasks, FORMER | dict(idea.settings)) for name, idea in ON_FORMER.items()},
+    **ON_DEFAULT,
 }
 
 
@@ -153,9 +163,10 @@ def idea_cells() -> Iterator[Cell]:
     for variant, idea in IDEAS.items():
         for task in idea.tasks:
             steps = STEPS[task]
-            training = {"capacity": 2 * steps}
+            training: dict[str, Any] = {"capacity": 2 * steps}
             if task in EVALUATE_EVERY:
                 training["evaluate_every"] = EVALUATE_EVERY[task]
+            training |= idea.training
             yield Cell(
                 task,
                 "aram",

@@ -105,6 +105,8 @@ class Aram:
     """`componentwise` is the published code's form, `scalarised` the paper's equation."""
     value_bins: int = 0
     """Bins over which critics spread the likelihood of a value, learnt by cross-entropy; 0 learns the value itself."""
+    batch_normalised: bool = False
+    """Normalise the critics' hidden layers over batches; such critics are their own targets, and `tau` is idle."""
     return_steps: int = 1
     """Steps of an episode whose rewards a target adds up before it asks the critics; their entropy, and what was
     rejected on the way, are left out."""

@@ -133,6 +133,11 @@ def refuse_contradictions(settings: Aram) -> None:
         raise ConfigurationError(
             "value_bins learns each objective's probabilities by itself. Use critic_loss='componentwise'."
         )
+    if settings.batch_normalised and (settings.policy_preferences > 1 or settings.snapshots > 0):
+        raise ConfigurationError(
+            "batch_normalised critics say something only beside their batch, not at other preferences or as snapshots. "
+            "Set policy_preferences=1 and snapshots=0."
+        )
     if settings.return_steps > 1 and settings.augmented and not settings.dual_replay:
         raise ConfigurationError(
             f"return_steps={settings.return_steps} follows episodes through the ring of real transitions, which "

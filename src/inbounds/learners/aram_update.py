@@ -11,8 +11,10 @@ import optax
 from inbounds.learners import losses
 from inbounds.learners.aram_acting import law
 from inbounds.learners.aram_settings import held_acceptance, moves_share, wanted_entropy
-from inbounds.learners.critics import critic_values
+from inbounds.learners.batch_normalisation import Moments, values_now_and_next, values_relative_to
+from inbounds.learners.critics import critic_rows, critic_values
 from inbounds.learners.learner import Metrics, Spec
+from inbounds.learners.truncated_law import truncated
 from inbounds.learners.value_bins import categorical_critic_loss, expected_values, split
 from inbounds.learners.value_scale import ValueScale, scaled
 from inbounds.policies.acceptance import Draw
@@ -93,11 +95,19 @@ def total_loss(
         drawn = squashed(settings, trained.actor, spec, batch.observation, preference, noise.action)
         following = squashed(settings, frozen, spec, batch.next_observation, preference, noise.next_action)
 
+    believed = beliefs(settings, trained.critic, state, spec, batch, following, preference)
     critic_loss, values, target = critic_loss_of_batch(
-        settings, trained.critic, state, spec, batch, following, preference, temperature
+        settings, believed, state, spec, batch, following, preference, temperature
     )
     worth = policy_worth(
-        settings, trained.critic, state, batch.observation, drawn.value, preference, noise.candidates
+        settings,
+        trained.critic,
+        state,
+        batch.observation,
+        drawn.value,
+        preference,
+        noise.candidates,
+        believed.moments,
     )
     policy_loss = jnp.mean(temperature * drawn.log_density - worth)
     temperature_loss = jnp.mean(
@@ -129,58 +139,42 @@ def squashed(
     return squash(law(settings, actor, spec, observation, preference), noise)
 
 
-class Truncated(NamedTuple):
-    """Draws of a policy, and one of the policy restricted to C(s)."""
+class Beliefs(NamedTuple):
+    """What the critics' last layers say of a batch: (batch, twins, outputs)."""
 
-    raw: jax.Array
-    """The first draw, wherever it lies, by reparameterisation."""
-    acting: Squashed
-    """The first feasible draw with log pi_C; the gradient of the density is that of the mean over pi_C."""
+    now: jax.Array
+    following: jax.Array
+    """Of the next observations and the policy's actions there, for the targets."""
+    moments: tuple[Moments, ...]
+    """What the hidden layers were relative to, where they are normalised over the batch."""
 
 
-def truncated(
+def beliefs(
     settings: Aram,
-    actor: Network,
+    critic: Network,
+    state: AramState,
     spec: Spec,
-    observation: jax.Array,
+    batch: Transition,
+    following: Squashed,
     preference: jax.Array,
-    noise: jax.Array,
-) -> Truncated:
-    """Draw from what acts, pi_C(a|s) = pi(a|s) 1[a in C(s)] / Z(s), with log pi_C = log pi - log Z.
+) -> Beliefs:
+    """Ask the critics about the stored actions, and the target critics about what the policy does next.
 
-    Z(s) is the feasible share of several draws (half a draw's where none is feasible, and the first stands in).
-    grad E_{pi_C}[log pi_C] = Cov_{pi_C}(log pi, grad log pi), estimated by the feasible draws; unlike
-    reparameterisation this sees that draws enter and leave C(s), and Z drops out of it.
-
-    Args:
-        settings: how many preferences the actor sees.
-        actor: the policy network.
-        spec: the task's box and constraint.
-        observation: (batch, observation size).
-        preference: (batch, 2).
-        noise: (draws, batch, dimension), standard normal.
+    Critics that are normalised over the batch are asked about both at once, and are their own targets.
     """
-    proposal = law(settings, actor, spec, observation, preference)
-    drawn = squash(proposal, noise)
-    actions = spec.box.stretch(jnp.moveaxis(jax.lax.stop_gradient(drawn.value), 0, 1))
-    is_feasible = jnp.moveaxis(spec.constraint.contains(observation[:, None], actions), 1, 0)
-    count, rows = jnp.sum(is_feasible, axis=0), jnp.arange(observation.shape[0])
-    first = jnp.argmax(is_feasible, axis=0)
-    unsquashed = jax.lax.stop_gradient(proposal.mean + jnp.exp(proposal.log_std) * noise)
-    again = (unsquashed - proposal.mean) * jnp.exp(-proposal.log_std)
-    density = squash(proposal, again).log_density
-    known = jax.lax.stop_gradient(density)
-    mean = jnp.sum(jnp.where(is_feasible, known, 0.0), axis=0) / jnp.maximum(count, 1)
-    weight = jnp.where(is_feasible, known - mean, 0.0) / jnp.maximum(count - 1, 1)
-    slope = jnp.sum(weight * density, axis=0)
-    value = known[first, rows] - jnp.log(jnp.maximum(count, 0.5) / noise.shape[0])
-    acting = Squashed(drawn.value[first, rows], value + slope - jax.lax.stop_gradient(slope))
-    return Truncated(drawn.value[0], acting)
+    inputs = settings.with_preference(batch.observation, preference)
+    next_inputs = settings.with_preference(batch.next_observation, preference)
+    action = spec.box.normalise(batch.action)
+    if settings.batch_normalised:
+        rows, next_rows = critic_rows(inputs, action), critic_rows(next_inputs, following.value)
+        return Beliefs(*values_now_and_next(critic, rows, next_rows))
+    next_outputs = critic_values(state.target_critic, next_inputs, following.value)
+    return Beliefs(critic_values(critic, inputs, action), next_outputs, ())
 
 
 def critic_loss_of_batch(
     settings: Aram,
-    critic: Network,
+    believed: Beliefs,
     state: AramState,
     spec: Spec,
     batch: Transition,
@@ -195,20 +189,15 @@ def critic_loss_of_batch(
         if settings.preference is None
         else jnp.sum(batch.reward * preference, axis=-1, keepdims=True)
     )
-    next_inputs = settings.with_preference(batch.next_observation, preference)
-    next_values = values_of(
-        settings, state.scale, critic_values(state.target_critic, next_inputs, following.value)
-    )
+    next_values = values_of(settings, state.scale, believed.following)
     gamma = spec.discount if settings.gamma is None else settings.gamma
     target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
         reward, batch.discount, next_values, weights, following.log_density, temperature, gamma
     )
-    inputs = settings.with_preference(batch.observation, preference)
-    outputs = critic_values(critic, inputs, spec.box.normalise(batch.action))
-    values = values_of(settings, state.scale, outputs)
+    values = values_of(settings, state.scale, believed.now)
     worth = jnp.mean(jnp.sum(values * weights[:, None], axis=-1))
     if settings.value_bins:
-        told = split(outputs, settings.value_bins)
+        told = split(believed.now, settings.value_bins)
         per_twin = jax.vmap(jax.vmap(categorical_critic_loss, (0, None, None)))(told, target, weights)
         return jnp.mean(jnp.sum(per_twin, axis=1)), worth, target
     unit = state.scale.deviation if settings.critic_loss == "componentwise" else jnp.ones(())
@@ -241,6 +230,7 @@ def policy_worth(
     action: jax.Array,
     preference: jax.Array,
     candidates: jax.Array,
+    moments: tuple[Moments, ...] = (),
 ) -> jax.Array:
     """Return what the critics say of each action: min_j lambda^T Q_j, or its supremum over candidates.
 
@@ -251,7 +241,12 @@ def policy_worth(
     critic = jax.lax.stop_gradient(critic)
     if settings.policy_preferences == 1 and settings.snapshots == 0:
         inputs = settings.with_preference(observation, preference)
-        values = values_of(settings, state.scale, critic_values(critic, inputs, action))
+        if settings.batch_normalised:
+            frozen_moments = jax.lax.stop_gradient(moments)
+            outputs = values_relative_to(critic, frozen_moments, critic_rows(inputs, action))
+        else:
+            outputs = critic_values(critic, inputs, action)
+        values = values_of(settings, state.scale, outputs)
         return jnp.min(jnp.sum(values * weights[:, None], axis=-1), axis=-1)
     ensemble = jax.tree.map(lambda now, then: jnp.concatenate([now[None], then]), critic, state.snapshots)
     is_filled = jnp.arange(settings.snapshots + 1) <= state.snapshots_taken

@@ -25,5 +25,9 @@ def init_critics(
 
 def critic_values(critic: Network, observation: jax.Array, action: jax.Array) -> jax.Array:
     """Return (batch, critics, outputs) for observations and actions in the range [-1, 1]."""
-    rows = jnp.concatenate([observation, action], axis=-1)
-    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, rows), 0, 1)
+    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, critic_rows(observation, action)), 0, 1)
+
+
+def critic_rows(observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Return what a critic sees: the observation, then the action."""
+    return jnp.concatenate([observation, action], axis=-1)
