@@ -8,13 +8,14 @@ import pytest
 from inbounds.constraints import Ball
 from inbounds.errors import ConfigurationError
 from inbounds.learners.aram import Aram
-from inbounds.learners.aram_update import beliefs, squashed, values_of
+from inbounds.learners.aram_update import beliefs, squashed, total_loss, values_of
 from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Spec
-from inbounds.replay.ring import Layout, draw_rows
+from inbounds.replay.ring import Layout, Transition, draw_rows
 from tests.learners import probes
 
 ONES = np.ones(2, np.float32)
+NORMALISED = {"batch_normalised": True, "preference_per_sample": True}
 QUICK = {
     "hidden": (32, 32),
     "batch_size": 64,
@@ -56,7 +57,7 @@ def test_likelihoods_of_values_have_the_right_mean():
 @pytest.mark.learning
 @pytest.mark.slow
 def test_critics_normalised_over_their_batch_learn_a_value_two_steps_ahead_without_a_target_copy():
-    probe, learner = probes.delayed_reward(), Aram(**QUICK, tau=1e-9, batch_normalised=True)
+    probe, learner = probes.delayed_reward(), Aram(**QUICK, **NORMALISED, tau=1e-9)
     learnt = probes.learn(probe, learner, steps=3_200)
     layout = Layout(1, 2, learner.objectives)
     rows = draw_rows(learnt.replay, jax.random.key(0), 1, 1_024, learnt.state.augmented_share[None])[0]
@@ -71,8 +72,42 @@ def test_critics_normalised_over_their_batch_learn_a_value_two_steps_ahead_witho
     )
     critic, state, spec = learnt.state.trained.critic, learnt.state, learnt.spec
     values = beliefs(learner, critic, state, spec, batch, following, preference).now[:, :, 0].mean(axis=1)
-    at_each = [np.mean(values[batch.observation[:, 0] == place]) for place in (0.0, 1.0)]
+    is_real = batch.reward[:, 1] == 0  # a self-loop is worth a step less
+    at_each = [np.mean(values[(batch.observation[:, 0] == place) & is_real]) for place in (0.0, 1.0)]
     np.testing.assert_allclose(at_each, probe.value(0.5), atol=0.15)
+
+
+def losses_of(learner, change=lambda state: state):
+    """Return the gradient of all losses on random transitions, and the state, after a change to it."""
+    spec = Spec.of(3, -ONES, ONES, Ball(1.0))
+    state = change(learner.init(jax.random.key(0), spec))
+    keys = iter(jax.random.split(jax.random.key(1), 6))
+    count = learner.batch_size
+    batch = Transition(
+        jax.random.normal(next(keys), (count, 3)),
+        jax.random.uniform(next(keys), (count, 2), minval=-1.0, maxval=1.0),
+        jax.random.normal(next(keys), (count, 2)),
+        jnp.ones(count),
+        jax.random.normal(next(keys), (count, 3)),
+    )
+    noise = learner.noise(next(keys), spec)
+    preference = jnp.broadcast_to(learner.preferences(noise.preference), (count, 2))
+    gradient, _ = jax.grad(total_loss, argnums=1, has_aux=True)(
+        learner, state.trained, state, spec, batch, noise, preference
+    )
+    return gradient
+
+
+def test_normalised_critics_learn_from_the_preference_and_need_no_target_copy():
+    learner = Aram(**QUICK, **NORMALISED, least_return_weight=0.0)
+    gradient = losses_of(learner)
+    assert np.abs(np.asarray(gradient.critic[0].weight[:, 3:5])).max() > 1e-3
+    without = losses_of(
+        learner, lambda state: state._replace(target_critic=jax.tree.map(jnp.zeros_like, state.target_critic))
+    )
+    for leaf, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(without), strict=True):
+        np.testing.assert_array_equal(leaf, other)
+    assert any(np.abs(np.asarray(leaf)).max() > 0 for leaf in jax.tree.leaves(gradient.actor))
 
 
 def test_critics_over_bins_begin_with_a_value_of_zero():
@@ -90,8 +125,9 @@ def test_critics_over_bins_begin_with_a_value_of_zero():
         ({"value_bins": 1}, "at least 3"),
         ({"value_bins": 51, "normalise_values": True}, "Drop one of them"),
         ({"value_bins": 51, "critic_loss": "scalarised"}, "critic_loss='componentwise'"),
-        ({"batch_normalised": True, "snapshots": 4}, "snapshots=0"),
-        ({"batch_normalised": True, "policy_preferences": 4}, "policy_preferences=1"),
+        ({**NORMALISED, "snapshots": 4}, "snapshots=0"),
+        ({**NORMALISED, "policy_preferences": 4}, "policy_preferences=1"),
+        ({"batch_normalised": True}, "preference_per_sample=True"),
         ({"return_steps": 0}, "1 or more"),
         ({"return_steps": 3, "dual_replay": False}, "dual_replay=True"),
     ],

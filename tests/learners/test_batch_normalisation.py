@@ -26,9 +26,10 @@ def test_every_unit_has_mean_zero_and_deviation_one_over_the_batch():
 
 
 def test_a_unit_that_says_the_same_of_every_row_is_left_at_its_bias():
-    network = init_network(jax.random.key(0), (5, 8, 1))
-    outputs, _ = apply_normalised(network, jnp.repeat(ROWS[:1], 7, axis=0))
-    expected = jax.nn.relu(network[0].bias) @ network[1].weight + network[1].bias
+    first, last = init_network(jax.random.key(0), (5, 8, 1))
+    first = first._replace(bias=jnp.linspace(-1.0, 1.0, 8))
+    outputs, _ = apply_normalised((first, last), jnp.repeat(ROWS[:1], 7, axis=0))
+    expected = jax.nn.relu(first.bias) @ last.weight + last.bias
     np.testing.assert_allclose(outputs, np.broadcast_to(expected, (7, 1)), atol=1e-4)
 
 

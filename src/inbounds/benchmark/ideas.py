@@ -146,9 +146,12 @@ LIKE_RIVALS = {"evaluate_every": 5_000, "environments": 16}
 """As `rivals` on a GPU, whose 30,000 steps are the default's to compare with, wherever the trial runs."""
 ON_DEFAULT: dict[str, Idea] = {
     # A stronger base learner.
-    "batch-normalised-critics": Idea(("reacher", "halfcheetah"), {"batch_normalised": True}, LIKE_RIVALS),
+    # With one preference for a whole batch such critics would not see it.
+    "batch-normalised-critics": Idea(
+        ("reacher", "halfcheetah"), {"batch_normalised": True, "preference_per_sample": True}, LIKE_RIVALS
+    ),
 }
-"""Ideas that change one thing of the default."""
+"""Ideas on the default."""
 IDEAS = {
     **{name: Idea(idea.tasks, RAW | dict(idea.settings)) for name, idea in ON_RAW_OBSERVATIONS.items()},
     **{name: Idea(idea.tasks, PLAIN | dict(idea.settings)) for name, idea in ON_SCALED_OBSERVATIONS.items()},

@@ -138,6 +138,11 @@ def refuse_contradictions(settings: Aram) -> None:
             "batch_normalised critics say something only beside their batch, not at other preferences or as snapshots. "
             "Set policy_preferences=1 and snapshots=0."
         )
+    if settings.batch_normalised and settings.preference is None and not settings.preference_per_sample:
+        raise ConfigurationError(
+            "batch_normalised critics see only what differs within a batch, and one preference for all of its rows does "
+            "not. Set preference_per_sample=True, or fix a preference."
+        )
     if settings.return_steps > 1 and settings.augmented and not settings.dual_replay:
         raise ConfigurationError(
             f"return_steps={settings.return_steps} follows episodes through the ring of real transitions, which "

@@ -140,12 +140,13 @@ def squashed(
 
 
 class Beliefs(NamedTuple):
-    """What the critics' last layers say of a batch: (batch, twins, outputs)."""
+    """What the critics say of a batch."""
 
     now: jax.Array
+    """(batch, twins, outputs) of the last layers."""
     following: jax.Array
     """Of the next observations and the policy's actions there, for the targets."""
-    moments: tuple[Moments, ...]
+    moments: tuple[Moments, ...] | None
     """What the hidden layers were relative to, where they are normalised over the batch."""
 
 
@@ -169,7 +170,7 @@ def beliefs(
         rows, next_rows = critic_rows(inputs, action), critic_rows(next_inputs, following.value)
         return Beliefs(*values_now_and_next(critic, rows, next_rows))
     next_outputs = critic_values(state.target_critic, next_inputs, following.value)
-    return Beliefs(critic_values(critic, inputs, action), next_outputs, ())
+    return Beliefs(critic_values(critic, inputs, action), next_outputs, None)
 
 
 def critic_loss_of_batch(
@@ -230,7 +231,7 @@ def policy_worth(
     action: jax.Array,
     preference: jax.Array,
     candidates: jax.Array,
-    moments: tuple[Moments, ...] = (),
+    moments: tuple[Moments, ...] | None,
 ) -> jax.Array:
     """Return what the critics say of each action: min_j lambda^T Q_j, or its supremum over candidates.
 
@@ -241,11 +242,11 @@ def policy_worth(
     critic = jax.lax.stop_gradient(critic)
     if settings.policy_preferences == 1 and settings.snapshots == 0:
         inputs = settings.with_preference(observation, preference)
-        if settings.batch_normalised:
-            frozen_moments = jax.lax.stop_gradient(moments)
-            outputs = values_relative_to(critic, frozen_moments, critic_rows(inputs, action))
-        else:
+        if moments is None:
             outputs = critic_values(critic, inputs, action)
+        else:
+            moments = jax.lax.stop_gradient(moments)
+            outputs = values_relative_to(critic, moments, critic_rows(inputs, action))
         values = values_of(settings, state.scale, outputs)
         return jnp.min(jnp.sum(values * weights[:, None], axis=-1), axis=-1)
     ensemble = jax.tree.map(lambda now, then: jnp.concatenate([now[None], then]), critic, state.snapshots)

@@ -22,18 +22,19 @@ class Moments(NamedTuple):
 
 
 def apply_normalised(
-    network: Network, rows: jax.Array, given: tuple[Moments, ...] = ()
+    network: Network, rows: jax.Array, given: tuple[Moments, ...] | None = None
 ) -> tuple[jax.Array, tuple[Moments, ...]]:
     """Return the outputs for a batch, and what its hidden layers were relative to.
 
     h = relu((W x - mean) / deviation + b), with mean and deviation of W x over these rows, or those given. A bias
-    before the mean is taken would be lost, and a factor on each unit is left to the weights that follow.
+    before the mean is taken would be lost, like every input that is the same in all rows, and a factor on each unit is
+    left to the weights that follow.
     """
     moments: list[Moments] = []
     said = first_layer(network, rows)
     for depth, (layer, following) in enumerate(itertools.pairwise(network)):
         linear = said - layer.bias
-        moments.append(given[depth] if given else moments_of(linear))
+        moments.append(moments_of(linear) if given is None else given[depth])
         mean, deviation = moments[-1]
         said = jax.nn.relu((linear - mean) / deviation + layer.bias) @ following.weight + following.bias
     return said, tuple(moments)
