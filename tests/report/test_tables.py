@@ -17,6 +17,7 @@ from inbounds.report.tables import (
     reproduction_table,
     suite_table,
     trivial,
+    violations_table,
 )
 from tests.benchmark.synthetic_runs import make_result
 
@@ -54,6 +55,14 @@ def test_a_verdict_counts_the_cells_that_are_complete() -> None:
     told = reproduction_table([make_result()])
     (row,) = [line for line in told.splitlines() if line.startswith("| Table 4 ")]
     assert "1 cells complete; 1 ▲" in row and "`inbounds benchmark paper`" in row
+
+
+def test_steps_and_the_worst_violation_are_counted_suite_by_suite() -> None:
+    sound, broken = make_result(), dataclasses.replace(make_result(), worst_violation=2.5e-7)
+    (row,) = violations_table([sound, sound]).splitlines()[2:]
+    assert row == f"| `paper` | 2 | {2 * sound.environment_steps:,} | 0 |"
+    assert "2.5e-07" in violations_table([sound, broken])
+    assert violations_table([]).count("\n") == 1
 
 
 def test_preparation_stands_in_the_table_of_a_suite_where_it_is_known() -> None:

@@ -146,9 +146,10 @@ LIKE_RIVALS = {"evaluate_every": 5_000, "environments": 16}
 """As `rivals` on a GPU, whose 30,000 steps are the default's to compare with, wherever the trial runs."""
 ON_DEFAULT: dict[str, Idea] = {
     # A stronger base learner.
-    # With one preference for a whole batch such critics would not see it.
+    # With one preference for a whole batch normalised critics would not see it.
+    "preference-per-sample": Idea(("reacher", "halfcheetah"), {"preference_per_sample": True}, LIKE_RIVALS),
     "batch-normalised-critics": Idea(
-        ("reacher", "halfcheetah"), {"batch_normalised": True, "preference_per_sample": True}, LIKE_RIVALS
+        ("reacher", "halfcheetah"), {"preference_per_sample": True, "batch_normalised": True}, LIKE_RIVALS
     ),
 }
 """Ideas on the default."""

@@ -140,7 +140,7 @@ def refuse_contradictions(settings: Aram) -> None:
         )
     if settings.batch_normalised and settings.preference is None and not settings.preference_per_sample:
         raise ConfigurationError(
-            "batch_normalised critics see only what differs within a batch, and one preference for all of its rows does "
+            "batch_normalised critics see only what differs within a batch, and one preference for all its rows does "
             "not. Set preference_per_sample=True, or fix a preference."
         )
     if settings.return_steps > 1 and settings.augmented and not settings.dual_replay:

@@ -126,6 +126,21 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
     return markdown(headings, rows, words=2)
 
 
+def violations_table(results: Sequence[Result]) -> str:
+    """Return, suite by suite, how many steps training took, which ends where an action leaves its set.
+
+    The worst violation is that of the evaluations.
+    """
+    rows = []
+    for suite in SUITES:
+        found = [result for result in results if result.suite == suite]
+        if found:
+            steps = sum(result.environment_steps for result in found)
+            worst = max(result.worst_violation for result in found)
+            rows.append((f"`{suite}`", f"{len(found)}", f"{steps:,}", f"{worst:g}"))
+    return markdown(("suite", "cells", "steps of training", "worst violation in evaluations"), rows)
+
+
 def find(results: Sequence[Result], suite: str, task: str, method: str) -> Result | None:
     """Return the result of one cell."""
     return next((r for r in results if (r.suite, r.task, r.method) == (suite, task, method)), None)
