@@ -14,7 +14,7 @@ from pathlib import Path
 from inbounds.benchmark.collecting import REFERENCES, is_result_file, read_references
 from inbounds.benchmark.results import Result, load_result
 from inbounds.benchmark.suite import SUITES
-from inbounds.report.tables import headline_table, reproduction_table, suite_table
+from inbounds.report.tables import headline_table, reproduction_table, suite_table, violations_table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -53,10 +53,12 @@ def table(name: str, results: list[Result]) -> str:
         return headline_table(results, references)
     if name == "reproduction":
         return reproduction_table(results)
+    if name == "violations":
+        return violations_table(results)
     if name in SUITES:
         return suite_table(results, name)
     sys.exit(
-        f"no table is called '{name}'; known are headline, reproduction and the suites {', '.join(SUITES)}."
+        f"no table is called '{name}'; known are headline, reproduction, violations and the suites {', '.join(SUITES)}."
     )
 
 
