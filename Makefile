@@ -14,6 +14,7 @@ help: ## list the targets
 
 demo: $(VENV)/.runtime ## train ARAM on Reacher and report
 	PATH="$(abspath $(BIN)):$$PATH" $(DEMO)
+	@echo "      (the command is in $(BIN); to have it in this terminal: . $(BIN)/activate)"
 
 test: $(VENV)/.dev ## run the tests (under ten minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" --durations 15

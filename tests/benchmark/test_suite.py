@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import tyro
+from rich.console import Console
 
 from inbounds.benchmark.cell import Cell, pairs
 from inbounds.benchmark.plan import Speeds, State, plan, total_seconds
@@ -18,7 +20,7 @@ from inbounds.benchmark.suite import (
     missing_learners,
     suite_by_name,
 )
-from inbounds.cli.benchmark import Options, is_wanted
+from inbounds.cli.benchmark import MANY, Options, is_wanted, show_plan
 from inbounds.cli.options import parse
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.registry import LEARNERS
@@ -185,6 +187,20 @@ def test_an_estimate_says_what_it_does_not_know(tmp_path: Path) -> None:
     cells = plan([CELL, Cell("bss3z", "td3", "paper", 100)], tmp_path, Speeds([make_result()], "cpu: cpu"))
     seconds, unknown = total_seconds(cells, jobs=2)
     assert seconds == pytest.approx(300 / 50.0 / 2) and unknown == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "is_listed"), [([], False), (["--plan"], True)], ids=["to run", "to look at"]
+)
+def test_a_long_plan_is_counted_before_it_runs_and_listed_where_it_is_asked_for(
+    tmp_path: Path, words: list[str], is_listed: bool
+) -> None:
+    cells, written = SUITES["paper"].cells(), io.StringIO()
+    assert len(cells) > MANY
+    options = tyro.cli(Options, args=["paper", *words])
+    show_plan(Console(file=written, width=200), SUITES["paper"], plan(cells, tmp_path, NOTHING), options)
+    assert f"{len(cells)} to do" in written.getvalue()
+    assert all((f" {cell.name} " in written.getvalue()) == is_listed for cell in cells)
 
 
 def test_settings_keep_their_order_and_turn_lists_into_tuples() -> None:

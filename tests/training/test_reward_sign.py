@@ -42,9 +42,10 @@ def test_only_learners_on_the_augmented_mdp_need_a_sign_and_one_warning_is_enoug
     assert all("ends_only_in_failure" in message and "-0.25" in message for message in told)
 
 
-def test_python_warns_as_python_does():
-    with pytest.warns(UserWarning, match="a training reward of -1"):
+def test_python_warns_at_the_line_that_called_the_library():
+    with pytest.warns(UserWarning, match="a training reward of -1") as told:
         RewardWarning(Aram())({"lowest_reward": -1.0})
+    assert [warning.filename for warning in told] == [__file__]
 
 
 @pytest.mark.slow

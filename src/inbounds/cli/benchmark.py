@@ -19,7 +19,7 @@ from inbounds.cli.device import prepare_device
 from inbounds.cli.display import duration
 
 MANY = 24
-"""Longer plans are shown by task and state instead of cell by cell."""
+"""Before it runs, a longer suite is counted instead of listed; `--plan` lists every one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +208,7 @@ def show_plan(console: Console, suite: Any, cells: Sequence[Any], options: Optio
     from inbounds.benchmark.plan import State, total_seconds
 
     console.print(f"[bold]{suite.name}[/]: {suite.question} (paper: {suite.shows})", soft_wrap=True)
-    if len(cells) <= MANY:
+    if options.plan or len(cells) <= MANY:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("cell", overflow="fold")
         for heading in ("seeds", "steps left", "state", "estimate"):

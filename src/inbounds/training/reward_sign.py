@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+LIBRARY = __name__.partition(".")[0]
+
 
 def told_by_python(message: str) -> None:
-    """Warn as Python does."""
-    warnings.warn(message, UserWarning, stacklevel=2)
+    """Warn as Python does, at the line that called the library."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == LIBRARY:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 class RewardWarning:
