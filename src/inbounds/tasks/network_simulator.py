@@ -107,7 +107,9 @@ class NetworkState(NamedTuple):
     """Length of the last interval in seconds."""
 
 
-class _Interval(NamedTuple):
+class Interval(NamedTuple):
+    """What an interval leaves, with times counted from its end, and what it counted."""
+
     queues: Queues
     next_slot: jax.Array
     tally: Tally
@@ -148,7 +150,7 @@ class NetworkEnvironment:
             carry: tuple[Queues, jax.Array], part: jax.Array
         ) -> tuple[tuple[Queues, jax.Array], tuple[Tally, jax.Array]]:
             windows, slot_rate = layout.first_windows, SLOTS_PER_SECOND_AT_RESET
-            interval = self._interval(*carry, rates, nominal, part, windows, slot_rate, can_fill=False)
+            interval = self.interval(*carry, rates, nominal, part, windows, slot_rate, can_fill=False)
             return (interval.queues, interval.next_slot), (interval.tally, interval.duration)
 
         (queues, next_slot), (tallies, durations) = jax.lax.scan(
@@ -176,7 +178,7 @@ class NetworkEnvironment:
         layout = self.layout
         rates = action.astype(jnp.float32) + jnp.float32(layout.rate_offset)
         nominal = jnp.where(state.steps == 0, jnp.float32(layout.first_windows * WINDOW), jnp.float32(1.0))
-        interval = self._interval(
+        interval = self.interval(
             state.queues,
             state.next_slot,
             rates,
@@ -235,7 +237,7 @@ class NetworkEnvironment:
             f"(buffers passed so far: {int(state.overflow)})"
         )
 
-    def _interval(
+    def interval(
         self,
         queues: Queues,
         next_slot: jax.Array,
@@ -246,7 +248,7 @@ class NetworkEnvironment:
         slot_rate: int,
         *,
         can_fill: bool,
-    ) -> _Interval:
+    ) -> Interval:
         """Advance by one interval and move the origin of time to its end.
 
         As in the published simulator an interval ends with the first event at or after its nominal end; that
@@ -287,7 +289,7 @@ class NetworkEnvironment:
         slots = slots + ends_with_slot
         moved = shift_origin(moved._replace(length=length), duration)
         tally = tally._replace(overflow=tally.overflow + has_overflow + cannot_send)
-        return _Interval(moved, times[jnp.minimum(slots, SLOTS)] - duration, tally, slots, duration)
+        return Interval(moved, times[jnp.minimum(slots, SLOTS)] - duration, tally, slots, duration)
 
     def _send(
         self, queues: Queues, rates: jax.Array, times: jax.Array, slot_after: jax.Array
