@@ -41,6 +41,7 @@ from benchmarks.bike_sharing_laws import (
     expected_epoch,
     where_bikes_go,
 )
+from benchmarks.estimates import with_error
 from benchmarks.provenance import save_result
 from inbounds.tasks.bike_sharing import (
     HORIZON,
@@ -85,10 +86,6 @@ def play(environment: BikeSharing, policy: Callable[[jax.Array], jax.Array], epi
 
 def never_move(zones: int) -> Callable[[jax.Array], jax.Array]:
     return lambda observation: observation[allocation_slice(zones)]
-
-
-def with_error(values: np.ndarray) -> dict[str, float]:
-    return {"mean": float(values.mean()), "standard_error": float(values.std(ddof=1) / np.sqrt(len(values)))}
 
 
 class Induction(NamedTuple):

@@ -70,6 +70,16 @@ def test_integer_rounding_is_counted_apart_and_only_in_bike_sharing(tmp_path: Pa
     assert calls["rounding"] == 300
 
 
+@pytest.mark.parametrize("source", ["evaluations.jsonl", "final.json"])
+def test_a_violation_in_any_evaluation_reaches_the_result(source: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / CELL.name, cell=CELL)
+    assert collect_run(folder).worst_violation == 0
+    written = (folder / source).read_text()
+    assert '"worst_violation": 0.0' in written
+    (folder / source).write_text(written.replace('"worst_violation": 0.0', '"worst_violation": 1e-9', 1))
+    assert collect_run(folder).worst_violation == 1e-9
+
+
 def test_a_result_survives_its_file(tmp_path: Path) -> None:
     result = make_result()
     path = save_result(result, tmp_path)

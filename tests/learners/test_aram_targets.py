@@ -8,7 +8,7 @@ import pytest
 from inbounds.constraints import Ball
 from inbounds.errors import ConfigurationError
 from inbounds.learners.aram import Aram
-from inbounds.learners.aram_update import beliefs, squashed, total_loss, values_of
+from inbounds.learners.aram_update import beliefs, policy_worth, squashed, total_loss, values_of
 from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Spec
 from inbounds.replay.ring import Layout, Transition, draw_rows
@@ -61,6 +61,7 @@ def test_critics_normalised_over_their_batch_learn_a_value_two_steps_ahead_witho
     learnt = probes.learn(probe, learner, steps=3_200)
     layout = Layout(1, 2, learner.objectives)
     rows = draw_rows(learnt.replay, jax.random.key(0), 1, 1_024, learnt.state.augmented_share[None])[0]
+    # The mean of what was learnt, because one preference for a whole batch is not seen.
     batch, preference = layout.unpack(rows), jnp.broadcast_to(jnp.array([0.9, 0.1]), (1_024, 2))
     following = squashed(
         learner,
@@ -77,10 +78,9 @@ def test_critics_normalised_over_their_batch_learn_a_value_two_steps_ahead_witho
     np.testing.assert_allclose(at_each, probe.value(0.5), atol=0.15)
 
 
-def losses_of(learner, change=lambda state: state):
-    """Return the gradient of all losses on random transitions, and the state, after a change to it."""
+def some_batch(learner):
+    """Return a state, random transitions, noise, and a preference for each of them."""
     spec = Spec.of(3, -ONES, ONES, Ball(1.0))
-    state = change(learner.init(jax.random.key(0), spec))
     keys = iter(jax.random.split(jax.random.key(1), 6))
     count = learner.batch_size
     batch = Transition(
@@ -92,22 +92,56 @@ def losses_of(learner, change=lambda state: state):
     )
     noise = learner.noise(next(keys), spec)
     preference = jnp.broadcast_to(learner.preferences(noise.preference), (count, 2))
-    gradient, _ = jax.grad(total_loss, argnums=1, has_aux=True)(
-        learner, state.trained, state, spec, batch, noise, preference
-    )
+    return learner.init(jax.random.key(0), spec), spec, batch, noise, preference
+
+
+def gradient_of_losses(learner, change=lambda state: state):
+    """Return the gradient of all losses on random transitions, after a change to the state."""
+    state, *others = some_batch(learner)
+    state = change(state)
+    gradient, _ = jax.grad(total_loss, argnums=1, has_aux=True)(learner, state.trained, state, *others)
     return gradient
 
 
 def test_normalised_critics_learn_from_the_preference_and_need_no_target_copy():
     learner = Aram(**QUICK, **NORMALISED, least_return_weight=0.0)
-    gradient = losses_of(learner)
+    gradient = gradient_of_losses(learner)
     assert np.abs(np.asarray(gradient.critic[0].weight[:, 3:5])).max() > 1e-3
-    without = losses_of(
+    without = gradient_of_losses(
         learner, lambda state: state._replace(target_critic=jax.tree.map(jnp.zeros_like, state.target_critic))
     )
     for leaf, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(without), strict=True):
         np.testing.assert_array_equal(leaf, other)
-    assert any(np.abs(np.asarray(leaf)).max() > 0 for leaf in jax.tree.leaves(gradient.actor))
+
+
+def test_the_policy_is_judged_relative_to_the_batch_and_teaches_the_critics_nothing():
+    learner = Aram(**QUICK, **NORMALISED)
+    state, spec, batch, noise, preference = some_batch(learner)
+
+    def judged(trained, action=None):
+        drawn = squashed(learner, trained.actor, spec, batch.observation, preference, noise.action)
+        following = squashed(
+            learner, trained.actor, spec, batch.next_observation, preference, noise.next_action
+        )
+        believed = beliefs(learner, trained.critic, state, spec, batch, following, preference)
+        worth = policy_worth(
+            learner,
+            trained.critic,
+            state,
+            batch.observation,
+            drawn.value if action is None else action,
+            preference,
+            noise.candidates,
+            believed.moments,
+        )
+        return worth, believed
+
+    gradient = jax.grad(lambda trained: judged(trained)[0].mean())(state.trained)
+    assert all(np.all(np.asarray(leaf) == 0) for leaf in jax.tree.leaves(gradient.critic))
+    assert any(np.abs(np.asarray(leaf)).max() > 1e-6 for leaf in jax.tree.leaves(gradient.actor))
+    worth, believed = judged(state.trained, spec.box.normalise(batch.action))
+    known = jnp.min(jnp.sum(believed.now * preference[:, None], axis=-1), axis=-1)
+    np.testing.assert_allclose(worth, known, rtol=1e-4, atol=1e-5)
 
 
 def test_critics_over_bins_begin_with_a_value_of_zero():
@@ -128,6 +162,7 @@ def test_critics_over_bins_begin_with_a_value_of_zero():
         ({**NORMALISED, "snapshots": 4}, "snapshots=0"),
         ({**NORMALISED, "policy_preferences": 4}, "policy_preferences=1"),
         ({"batch_normalised": True}, "preference_per_sample=True"),
+        ({**NORMALISED, "batch_size": 1}, "Raise batch_size"),
         ({"return_steps": 0}, "1 or more"),
         ({"return_steps": 3, "dual_replay": False}, "dual_replay=True"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import nullcontext
 
 import jax
 import numpy as np
@@ -18,11 +19,11 @@ from inbounds.learners.learner import Spec
 from inbounds.learners.registry import make_learner
 from inbounds.tasks.task import AssembledTask
 from inbounds.training import api
-from inbounds.training.api import scaled_task, train
+from inbounds.training.api import require_same_learner, scaled_task, train
 from inbounds.training.checkpoint import flatten, latest_checkpoint, read_checkpoint
 from inbounds.training.config import TrainingConfig
 from inbounds.training.evaluate import Evaluator
-from inbounds.training.loop import SHARED_EPISODES
+from inbounds.training.loop import SHARED_EPISODES, resolved
 from inbounds.training.program import seed_keys
 from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes
@@ -100,6 +101,26 @@ def test_a_scaled_run_resumes_exactly_without_measuring_again(task, run, tmp_pat
     assert one.keys() == other.keys()
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"penalty": 1.0}, r"penalty 0\.2, not 1\.0\. Resume with the same"),
+        ({"hidden": (4, 4)}, r"hidden \[4\], not \[4, 4\]"),
+        ({"batch_normalised": True, "preference_per_sample": True}, "batch_normalised False, not True"),
+    ],
+    ids=["the same", "a number", "networks", "what critics mean"],
+)
+def test_a_run_is_resumed_only_by_the_learner_that_its_folder_describes(task, changes, told, tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.create(resolved(task, LEARNER, "aram", TrainingConfig(**SETTINGS), 2), {})
+    other = dataclasses.replace(LEARNER, **changes)
+    with nullcontext() if told is None else pytest.raises(ConfigurationError, match=told):
+        require_same_learner(other, "aram", folder)
+    with pytest.raises(ConfigurationError, match="name aram, not mine"):
+        require_same_learner(LEARNER, "mine", folder)
 
 
 ALREADY = {"observation_shift": None, "observation_scale": None, "reward_divisor": 1.0, "reward_shift": 0.0}

@@ -32,6 +32,10 @@ class Idea(NamedTuple):
     settings: Mapping[str, Any]
     training: Mapping[str, Any] = {}
 
+    def on(self, reference: Mapping[str, Any]) -> Idea:
+        """Return the idea as a change of these settings."""
+        return self._replace(settings={**reference, **self.settings})
+
 
 FORMER = {"entropy_target": -1.0, "acceptance_lever": "none"}
 """What was the default when most ideas were tried: a nat per dimension everywhere and a constant share."""
@@ -154,9 +158,9 @@ ON_DEFAULT: dict[str, Idea] = {
 }
 """Ideas on the default."""
 IDEAS = {
-    **{name: Idea(idea.tasks, RAW | dict(idea.settings)) for name, idea in ON_RAW_OBSERVATIONS.items()},
-    **{name: Idea(idea.tasks, PLAIN | dict(idea.settings)) for name, idea in ON_SCALED_OBSERVATIONS.items()},
-    **{name: Idea(idea.tasks, FORMER | dict(idea.settings)) for name, idea in ON_FORMER.items()},
+    **{name: idea.on(RAW) for name, idea in ON_RAW_OBSERVATIONS.items()},
+    **{name: idea.on(PLAIN) for name, idea in ON_SCALED_OBSERVATIONS.items()},
+    **{name: idea.on(FORMER) for name, idea in ON_FORMER.items()},
     **ON_DEFAULT,
 }
 

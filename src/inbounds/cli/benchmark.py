@@ -296,5 +296,5 @@ def show_results(console: Console, results: Sequence[Any]) -> None:
         )
     worst = max(result.worst_violation for result in results)
     steps = sum(result.environment_steps for result in results)
-    table.caption = f"worst violation in {steps:,} environment steps: {worst:g}"
+    table.caption = f"{steps:,} steps of training; worst violation in evaluations: {worst:g}"
     console.print(table)

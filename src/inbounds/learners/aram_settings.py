@@ -138,6 +138,8 @@ def refuse_contradictions(settings: Aram) -> None:
             "batch_normalised critics say something only beside their batch, not at other preferences or as snapshots. "
             "Set policy_preferences=1 and snapshots=0."
         )
+    if settings.batch_normalised and settings.batch_size < 2:
+        raise ConfigurationError("batch_normalised critics compare the rows of a batch. Raise batch_size.")
     if settings.batch_normalised and settings.preference is None and not settings.preference_per_sample:
         raise ConfigurationError(
             "batch_normalised critics see only what differs within a batch, and one preference for all its rows does "

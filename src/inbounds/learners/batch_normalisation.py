@@ -26,23 +26,22 @@ def apply_normalised(
 ) -> tuple[jax.Array, tuple[Moments, ...]]:
     """Return the outputs for a batch, and what its hidden layers were relative to.
 
-    h = relu((W x - mean) / deviation + b), with mean and deviation of W x over these rows, or those given. A bias
-    before the mean is taken would be lost, like every input that is the same in all rows, and a factor on each unit is
-    left to the weights that follow.
+    h = relu((y - mean) / deviation + b), y = W x + b, with mean and deviation of y over these rows, or those given. The
+    mean takes the bias of y away again, like every input that is the same in all rows, so that it is added afterwards;
+    a factor on each unit is left to the weights that follow.
     """
     moments: list[Moments] = []
     said = first_layer(network, rows)
     for depth, (layer, following) in enumerate(itertools.pairwise(network)):
-        linear = said - layer.bias
-        moments.append(moments_of(linear) if given is None else given[depth])
+        moments.append(moments_of(said) if given is None else given[depth])
         mean, deviation = moments[-1]
-        said = jax.nn.relu((linear - mean) / deviation + layer.bias) @ following.weight + following.bias
+        said = jax.nn.relu((said - mean) / deviation + layer.bias) @ following.weight + following.bias
     return said, tuple(moments)
 
 
-def moments_of(linear: jax.Array) -> Moments:
+def moments_of(said: jax.Array) -> Moments:
     """Return mean and deviation of every unit over a batch."""
-    return Moments(jnp.mean(linear, axis=0), jnp.sqrt(jnp.var(linear, axis=0) + LEAST_VARIANCE))
+    return Moments(jnp.mean(said, axis=0), jnp.sqrt(jnp.var(said, axis=0) + LEAST_VARIANCE))
 
 
 def values_now_and_next(
@@ -51,8 +50,9 @@ def values_now_and_next(
     """Return (batch, critics, outputs) of stacked critics for rows now and for those that follow, in one batch.
 
     Actions that follow are the policy's, those now are older: together they have the same moments in the value and in
-    its target (CrossQ, Bhatt et al. 2024), which is why no slow copy of the critics has to keep targets steady. The
-    moments are for the policy's loss.
+    its target. CrossQ (Bhatt et al. 2024) found that no slow copy of the critics has to keep targets steady then. It
+    differs elsewhere: it normalises inputs too, and after the activation, and its policy sees running moments of the
+    updated critics, where ours sees these ones.
     """
     rows = jnp.concatenate([now, following])
     outputs, moments = jax.vmap(apply_normalised, (0, None))(critic, rows)

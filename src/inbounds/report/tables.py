@@ -129,7 +129,7 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
 def violations_table(results: Sequence[Result]) -> str:
     """Return, suite by suite, how many steps training took, which ends where an action leaves its set.
 
-    The worst violation is that of the evaluations.
+    The worst violation is that of the evaluations, the final ones included.
     """
     rows = []
     for suite in SUITES:

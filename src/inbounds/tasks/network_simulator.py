@@ -252,7 +252,8 @@ class NetworkEnvironment:
         """Advance by one interval and move the origin of time to its end.
 
         As in the published simulator an interval ends with the first event at or after its nominal end; that
-        event still belongs to it. `can_fill` tells whether a queue may reach its limit at all.
+        event still belongs to it. `can_fill` tells whether a queue may reach its limit at all. `nominal` must lie below
+        SLOTS / slot_rate; beyond it only what is counted means something: slots end, which counts as an overflow.
         """
         slot_key, service_key = jax.random.split(key)
         gaps = draw_gaps(slot_key, slot_rate, SLOTS)

@@ -17,7 +17,7 @@ from inbounds.tasks.task import Task
 from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Callback, Training, resolved
 from inbounds.training.provenance import provenance
-from inbounds.training.record import RunFolder, require_same_constraint
+from inbounds.training.record import RunFolder, as_recorded, require_same_constraint
 from inbounds.training.reward_sign import RewardWarning, told_by_python
 from inbounds.training.summary import RunSummary
 
@@ -75,6 +75,7 @@ def train(
     folder = RunFolder(path)
     if resume:
         require_same_task(chosen, folder)
+        require_same_learner(agent, name_of(agent), folder)
         config = with_recorded_episodes(config, folder)
     chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
     if not (chosen.ends_only_in_failure and chosen.is_reward_scaled):
@@ -106,6 +107,18 @@ def require_same_task(task: Task, folder: RunFolder) -> None:
             raise ConfigurationError(
                 f"{folder.path} was trained with {name} {recorded[name]}, the task has {value}. Resume with the same, "
                 f"or train in another folder."
+            )
+
+
+def require_same_learner(learner: Learner, name: str, folder: RunFolder) -> None:
+    """Refuse to resume with other settings than the run began with, which its folder would not tell."""
+    recorded = folder.config()["learner"]
+    settings = dataclasses.asdict(learner)  # type: ignore[call-overload]  # every learner is a dataclass
+    for field, value in as_recorded({"name": name, **settings}).items():
+        if field in recorded and recorded[field] != value:
+            raise ConfigurationError(
+                f"{folder.path} was trained by a learner with {field} {recorded[field]}, not {value}. Resume with the "
+                f"same, or train in another folder."
             )
 
 

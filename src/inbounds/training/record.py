@@ -28,6 +28,11 @@ def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -
         )
 
 
+def as_recorded(values: Any) -> Any:
+    """Return values as a run folder gives them back: what JSON does not know becomes what it does."""
+    return json.loads(json.dumps(values, default=_plain))
+
+
 class RunFolder:
     """Writes and reads one run; reports know runs through this class alone."""
 

@@ -12,7 +12,7 @@ LIBRARY = __name__.partition(".")[0]
 
 def told_by_python(message: str) -> None:
     """Warn as Python does, at the line that called the library."""
-    frame, level = sys._getframe(), 1
+    frame, level = sys._getframe(), 1  # by hand: skip_file_prefixes came with Python 3.12
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == LIBRARY:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, UserWarning, stacklevel=level)
