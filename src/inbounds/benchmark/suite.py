@@ -150,9 +150,8 @@ def _reviewers() -> Iterator[Cell]:
 
 
 HELD = "half-a-nat-share-held-by-acceptance-0.99"
-NORMALISED = "batch-normalised-critics"
-AT_LENGTH = {"one-nat": FORMER, HELD: IDEAS[HELD].settings, NORMALISED: IDEAS[NORMALISED].settings}
-"""The former default, an idea that helped in a trial and then did not last, and one that is promising."""
+AT_LENGTH = {"one-nat": FORMER, HELD: IDEAS[HELD].settings}
+"""The former default, and an idea that helped in a trial and then did not last."""
 
 
 def _at_length() -> Iterator[Cell]:
