@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,12 +165,17 @@ def test_a_damaged_checkpoint_is_refused_whole(compiled_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_foreign_checkpoint_is_refused(compiled_run):
+def test_a_foreign_checkpoint_is_refused(compiled_run, tmp_path):
+    folder = shutil.copytree(compiled_run[0], tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    assert config["learner"]["hidden"] == [8, 8]
+    config["learner"]["hidden"] = [9, 9]  # whose checkpoint this is not
+    (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="another learner"):
         train(
             moving_task(),
             Aram(hidden=(9, 9), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False),
-            out=compiled_run[0],
+            out=folder,
             steps=200,
             seeds=2,
             evaluate_every=40,
