@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -162,6 +163,13 @@ def test_a_damaged_checkpoint_is_refused_whole(compiled_run, tmp_path):
     (copy / "state.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match="truncated"):
         read_checkpoint(copy)
+
+
+def test_another_learner_does_not_go_on_with_a_run(compiled_run):
+    with pytest.raises(ConfigurationError, match=r"penalty 0\.2, not 1\.0\. Resume with the same"):
+        train(
+            moving_task(), dataclasses.replace(TINY, penalty=1.0), out=compiled_run[0], resume=True, **SHORT
+        )
 
 
 @pytest.mark.slow
