@@ -24,7 +24,7 @@ import inbounds as ib
 from benchmarks.provenance import save_result
 from inbounds.learners.learner import Spec
 from inbounds.learners.registry import make_learner
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Training
 from inbounds.training.record import RunFolder
@@ -84,7 +84,7 @@ def peer(kind: str, updates: int) -> Window:
 def our_aram_update() -> Window:
     """Return windows of ARAM's update with the supremum over 4 preferences and 5 critics."""
     task = ib.make("halfcheetah")
-    learner = ib.Aram(policy_preferences=4, snapshots=4, snapshot_start=0)
+    learner = ib.Aram(preference_samples=4, q_snapshots=4)
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
     state = learner.init(jax.random.key(0), spec)
     rng = np.random.default_rng(0)

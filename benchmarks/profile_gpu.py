@@ -33,11 +33,9 @@ from inbounds.training.record import RunFolder
 
 ROUNDS = 5
 PRECISIONS = ("highest", "tensorfloat32", "bfloat16")
-HALF_SEARCH = "half-precision-search"
-VARIANTS = ("default", "flat-optimiser", HALF_SEARCH, *PRECISIONS)
-"""As trained; Adam over one flat vector instead of one array per layer; the supremum's winner found in bfloat16; other
-precisions of matrix products."""
-POLICY_LOSSES = {"plain": {}, "supremum": {"policy_preferences": 4, "snapshots": 4}}
+VARIANTS = ("default", "flat-optimiser", *PRECISIONS)
+"""As trained; Adam over one flat vector instead of one array per layer; other precisions of matrix products."""
+POLICY_LOSSES = {"plain": {}, "supremum": {"preference_samples": 4, "q_snapshots": 4}}
 
 
 def kernel_floor(length: int = 200, repeats: int = 20) -> float:
@@ -109,8 +107,7 @@ def measure(task_name: str, loss: str, variant: str, arguments: argparse.Namespa
     """Train for a while and return where the time went."""
     task = make(task_name).normalised(rewards=False)
     kind = FlatAram if variant == "flat-optimiser" else Aram
-    settings = {**POLICY_LOSSES[loss], "half_precision_search": variant == HALF_SEARCH}
-    learner = kind(hidden=tuple(arguments.hidden), **settings)
+    learner = kind(hidden=tuple(arguments.hidden), **POLICY_LOSSES[loss])
     jax.config.update("jax_default_matmul_precision", variant if variant in PRECISIONS else None)
     environments, seeds = arguments.environments, arguments.seeds
     config = TrainingConfig(

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 
 import inbounds as ib
 from inbounds.errors import ConfigurationError
-from inbounds.learners.learner import Memory, Outcome, Spec, with_presets
+from inbounds.learners.learner import Memory, Outcome, Spec
 from inbounds.learners.registry import LEARNERS
+from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import Td3
 from inbounds.policies.acceptance import Draw
 

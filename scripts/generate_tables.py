@@ -1,4 +1,4 @@
-"""Writes the tables of README and documentation from benchmarks/results; `--check` fails where one is stale.
+"""Writes the tables of README, documentation and lab from the committed results; `--check` fails where one is stale.
 
 A table stands between two comments of its file, `<!-- table: NAME -->` and `<!-- end of table -->`; everything
 between them is replaced. Run it after results were added: `python scripts/generate_tables.py`.
@@ -7,18 +7,29 @@ between them is replaced. Run it after results were added: `python scripts/gener
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from inbounds.benchmark.collecting import REFERENCES, is_result_file, read_references
 from inbounds.benchmark.results import Result, load_result
 from inbounds.benchmark.suite import SUITES
-from inbounds.report.tables import headline_table, reproduction_table, suite_table, violations_table
+from inbounds.report.tables import (
+    NOT_RUN,
+    headline_table,
+    markdown,
+    reproduction_table,
+    suite_table,
+    violations_table,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
-FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+RESULTS, LAB = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "lab"
+FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(LAB.glob("*.md")))
+TRIALS = ("beyond-paper", "at-length")
+"""Suites of the lab, which this version cannot run again; their results are read as they are."""
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -27,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a table is stale")
     check = parser.parse_args().check
-    results = [load_result(path) for path in sorted(RESULTS.glob("*/*.json")) if is_result_file(path)]
+    results = [load_result(path) for path in result_files() if is_result_file(path)]
     stale = []
     for path in FILES:
         before = path.read_text(encoding="utf-8")
@@ -46,6 +57,11 @@ def main() -> None:
     )
 
 
+def result_files() -> list[Path]:
+    """Return the result files of all suites, those of the lab included."""
+    return sorted([*RESULTS.glob("*/*.json"), *(LAB / "results").glob("*/*.json")])
+
+
 def table(name: str, results: list[Result]) -> str:
     """Return the table of that name."""
     references = read_references(RESULTS / REFERENCES) if (RESULTS / REFERENCES).exists() else {}
@@ -55,11 +71,46 @@ def table(name: str, results: list[Result]) -> str:
         return reproduction_table(results)
     if name == "violations":
         return violations_table(results)
-    if name in SUITES:
+    if name == "faults":
+        path = RESULTS / "faults.json"
+        if not path.exists():
+            return f"`python -m benchmarks.faults`: {NOT_RUN}."
+        return faults_table(json.loads(path.read_text())["rows"])
+    if name in SUITES or name in TRIALS:
         return suite_table(results, name)
-    sys.exit(
-        f"no table is called '{name}'; known are headline, reproduction, violations and the suites {', '.join(SUITES)}."
-    )
+    known = ", ".join(("headline", "reproduction", "violations", "faults", *SUITES))
+    sys.exit(f"no table is called '{name}'; known are {known}.")
+
+
+PLACES = {
+    "a new run": "new runs",
+    "a resumed run": "resumed runs",
+    "runs one after the other": "new runs",
+    "an export": "exports",
+    "a result": "results",
+    "tables": "tables",
+    "checkpoint": "checkpoints",
+    **dict.fromkeys(("metrics.jsonl", "evaluations.jsonl"), "logs"),
+    **dict.fromkeys(("policy.safetensors", "best.safetensors"), "policies"),
+}
+"""What stands in the table of faults, by how the name of a place begins; other names stand as they are."""
+
+
+def faults_table(rows: list[dict[str, Any]]) -> str:
+    """Return one row per kind of fault: where it struck, how often, and how often nothing was lost."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault(row["fault"], []).append(row)
+    lines = []
+    for kind, found in kinds.items():
+        places = [
+            next((PLACES[one] for one in PLACES if row["where"].startswith(one)), row["where"])
+            for row in found
+        ]
+        counts = [f"{sum(row[column] for row in found):,}" for column in ("tried", "survived")]
+        lines.append((kind, ", ".join(dict.fromkeys(places)), *counts))
+    totals = [f"{sum(row[column] for row in rows):,}" for column in ("tried", "survived")]
+    return markdown(("fault", "struck", "tried", "survived"), [*lines, ("all", "", *totals)], words=2)
 
 
 if __name__ == "__main__":

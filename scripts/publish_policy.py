@@ -5,12 +5,11 @@ The first seed is taken, whatever it reached: choosing the best of several would
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 from pathlib import Path
 
-from inbounds.deploy.sealed_arrays import meaning_of_run, read_sealed
+from inbounds.storage.files import write_bytes, write_json
+from inbounds.storage.sealed_arrays import meaning_of_run, read_sealed
 from inbounds.training.record import CONFIG, POLICY, PROVENANCE, RunFolder
 
 
@@ -19,9 +18,8 @@ def publish(run: Path, target: Path) -> None:
     config = RunFolder(run).config()
     arrays = read_sealed(run / POLICY, meaning_of_run(config))
     config["training"] |= {"seeds": 1, "out": None}
-    target.mkdir(parents=True, exist_ok=True)
-    (target / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
-    shutil.copyfile(run / PROVENANCE, target / PROVENANCE)
+    write_json(target / CONFIG, config)
+    write_bytes(target / PROVENANCE, (run / PROVENANCE).read_bytes())
     RunFolder(target).write_policy({name: array[:1] for name, array in arrays.items()})
 
 

@@ -36,7 +36,7 @@ def test_every_request_has_its_answer() -> None:
 @pytest.mark.learning
 @pytest.mark.slow
 def test_the_new_learner_passes_the_test_that_is_shown_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "LEARNERS", dict(registry.LEARNERS))
+    monkeypatch.setattr(registry, "LEARNERS", registry.LEARNERS.copy())
     learner = runpy.run_path(str(ROOT / "examples" / "add_a_learner.py"), run_name="example")["ShapedTd3"]
     (shown,) = re.findall(
         r"^```python\n(.*?)^```", (ROOT / "docs" / "extend.md").read_text(), re.MULTILINE | re.DOTALL

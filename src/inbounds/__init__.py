@@ -34,7 +34,23 @@ if TYPE_CHECKING:
     from inbounds.deploy.export import export as export
     from inbounds.deploy.policy import load as load
     from inbounds.deploy.safety_filter import SafetyFilter as SafetyFilter
+    from inbounds.learners.appropt import ApprOpt as ApprOpt
     from inbounds.learners.aram import Aram as Aram
+    from inbounds.learners.artd3 import ArTd3 as ArTd3
+    from inbounds.learners.discrete_aram import DiscreteAram as DiscreteAram
+    from inbounds.learners.flowpg import FlowPg as FlowPg
+    from inbounds.learners.focops import Focops as Focops
+    from inbounds.learners.iar import Iar as Iar
+    from inbounds.learners.learner import Learner as Learner
+    from inbounds.learners.nfwpo import Nfwpo as Nfwpo
+    from inbounds.learners.optlayer import OptLayer as OptLayer
+    from inbounds.learners.radial import Dalpha as Dalpha
+    from inbounds.learners.radial import Drad as Drad
+    from inbounds.learners.radial import Srad as Srad
+    from inbounds.learners.sac import Sac as Sac
+    from inbounds.learners.sac import Spre as Spre
+    from inbounds.learners.td3 import Dpre as Dpre
+    from inbounds.learners.td3 import Td3 as Td3
     from inbounds.tasks.check_task import check_task as check_task
     from inbounds.tasks.guard import Guard as Guard
     from inbounds.tasks.registry import make as make
@@ -72,7 +88,19 @@ _PUBLIC = {
     "inbounds.deploy.export": ("export",),
     "inbounds.deploy.policy": ("load",),
     "inbounds.deploy.safety_filter": ("SafetyFilter",),
+    "inbounds.learners.appropt": ("ApprOpt",),
     "inbounds.learners.aram": ("Aram",),
+    "inbounds.learners.artd3": ("ArTd3",),
+    "inbounds.learners.discrete_aram": ("DiscreteAram",),
+    "inbounds.learners.flowpg": ("FlowPg",),
+    "inbounds.learners.focops": ("Focops",),
+    "inbounds.learners.iar": ("Iar",),
+    "inbounds.learners.learner": ("Learner",),
+    "inbounds.learners.nfwpo": ("Nfwpo",),
+    "inbounds.learners.optlayer": ("OptLayer",),
+    "inbounds.learners.radial": ("Dalpha", "Drad", "Srad"),
+    "inbounds.learners.sac": ("Sac", "Spre"),
+    "inbounds.learners.td3": ("Dpre", "Td3"),
     "inbounds.tasks.check_task": ("check_task",),
     "inbounds.tasks.guard": ("Guard",),
     "inbounds.tasks.registry": ("make",),
@@ -85,24 +113,40 @@ _HOME = {name: home for home, names in _PUBLIC.items() for name in names}
 
 __all__ = [
     "AcceptReject",
+    "ApprOpt",
+    "ArTd3",
     "Aram",
     "AugmentedMDP",
     "Ball",
     "Box",
     "ConstrainedBox",
     "Constraint",
+    "Dalpha",
+    "DiscreteAram",
+    "Dpre",
+    "Drad",
     "Ellipsoid",
+    "FlowPg",
+    "Focops",
     "Guard",
+    "Iar",
     "Intersection",
+    "Learner",
+    "Nfwpo",
+    "OptLayer",
     "Oracle",
     "Polytope",
     "PowerBudget",
     "ProjectAction",
     "RateLimit",
+    "Sac",
     "SafetyFilter",
     "Simplex",
+    "Spre",
+    "Srad",
     "SumBand",
     "Task",
+    "Td3",
     "Union",
     "WeightedL1",
     "__version__",

@@ -34,6 +34,18 @@ class CheckpointError(InboundsError):
     """A checkpoint that is truncated, foreign, older, or could not be written."""
 
 
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint that is not what was written; an older one may still be whole."""
+
+
+class StorageError(InboundsError):
+    """A file could not be written: no space, no permission; what was there before is unchanged."""
+
+
+class FolderBusyError(InboundsError):
+    """Another process is writing to the folder of a run."""
+
+
 class DivergenceError(InboundsError):
     """Training met a value that is not a number; the last good checkpoint still stands."""
 

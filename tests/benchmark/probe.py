@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Box
-from inbounds.learners.learner import Spec
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.policies.acceptance import Draw
+from inbounds.replay.buffer import Transition
 from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import Step
 
@@ -69,14 +71,29 @@ def probe_task(share: float) -> Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformPolicy:
+class UniformPolicy(Learner):
     """Samples uniformly from the box; its deterministic action is 1 at every third step and -1 elsewhere."""
 
     exploration: float = 0.0
+    batch_size: int = 1
 
-    def deterministic(
-        self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array
-    ) -> jax.Array:
+    def init(self, key: jax.Array, spec: Spec) -> Any:
+        raise NotImplementedError
+
+    def act(
+        self, state: Any, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool
+    ) -> Draw:
+        raise NotImplementedError
+
+    def remember(
+        self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
+    ) -> Mapping[str, Memory]:
+        raise NotImplementedError
+
+    def update(self, state: Any, spec: Spec, batch: Transition, noise: Any) -> tuple[Any, Metrics]:
+        raise NotImplementedError
+
+    def mode(self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         return jnp.where(observation % 3 == 0, 1.0, -1.0)
 
     def samples(
@@ -96,10 +113,13 @@ class UniformPolicy:
 
 @dataclasses.dataclass(frozen=True)
 class RejectingPolicy(UniformPolicy):
-    """The uniform policy, judged by the first feasible of its draws."""
+    """The uniform policy, evaluated by the first feasible of its samples."""
 
-    is_judged_by_draws: ClassVar[bool] = True
     proposals: int = 4
+
+    @property
+    def evaluates_samples(self) -> bool:
+        return True
 
 
 def spec_of(task: Task) -> Spec:

@@ -130,6 +130,7 @@ def make_result(**changes: Any) -> Result:
         },
         training={"step": steps, "acceptance": rates},
         final={"source": FRESH_EPISODES, **final_numbers(seeds)},
+        best=None,
         worst_violation=0.0,
         environment_steps=300 * len(seeds),
         front=None,

@@ -73,7 +73,7 @@ def test_the_return_is_that_of_the_projected_action_without_scale_or_discount(tm
     assert final.worst_violation <= 0
 
 
-def test_a_policy_that_is_judged_by_draws_executes_the_first_feasible_one(tmp_path: Path) -> None:
+def test_a_policy_that_evaluates_samples_executes_the_first_feasible_one(tmp_path: Path) -> None:
     # The half [-1, 0] is feasible. 15 of 16 states have a feasible one among 4 draws, which is uniform there; in the
     # others the last draw, uniform in [0, 1], is projected to 0.
     final = evaluate_run(probe_run(tmp_path, 0.5, RejectingPolicy()), episodes=400)
@@ -171,9 +171,9 @@ def test_an_exported_policy_finds_its_place_in_the_state_and_a_foreign_one_does_
     exported = flatten(learner.export(states))
     doubled = {name: 2 * array for name, array in exported.items()}
     restored = with_exported(learner, states, doubled)
-    assert np.array_equal(restored.trained.actor[0].weight, 2 * np.asarray(states.trained.actor[0].weight))
-    assert restored.trained.critic is states.trained.critic or np.array_equal(
-        restored.trained.critic[0].weight, states.trained.critic[0].weight
+    assert np.array_equal(restored.params.actor[0].weight, 2 * np.asarray(states.params.actor[0].weight))
+    assert restored.params.critic is states.params.critic or np.array_equal(
+        restored.params.critic[0].weight, states.params.critic[0].weight
     )
     with pytest.raises(CheckpointError, match="disagree"):
         with_exported(learner, states, {**doubled, "other": np.zeros(1)})

@@ -20,9 +20,10 @@ from inbounds.benchmark.cell import Cell, pairs
 from inbounds.benchmark.execute import Job, run_locally
 from inbounds.benchmark.plan import Planned, Speeds, State, plan
 from inbounds.errors import ConfigurationError
-from inbounds.training import interrupts
+from inbounds.storage.locks import LOCK, is_locked
+from inbounds.training import api, interrupts
 
-TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5, "warm_up": "box"})
+TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5})
 QUICK = pairs({"evaluate_every": 100, "episodes": 2, "environments": 2, "capacity": 500, "warm_up": 20})
 GOOD = Cell("reacher", "aram", "default", 200, seeds=2, settings=TINY, training=QUICK, final_episodes=2)
 BAD = Cell("reacher", "aram", "default", 200, seeds=2, variant="bad", settings=pairs({"penalty": -1.0}))
@@ -80,13 +81,17 @@ def test_a_stopped_cell_goes_on_from_its_checkpoint(finished: Finished) -> None:
     assert [json.loads(row)["step"] for row in rows] == [100, 100, 200, 200]
 
 
-def test_what_died_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
-    folder = tmp_path / "cell"
-    worker.prepare(folder, GOOD)
-    (folder / "config.json").write_text("{}")
-    (folder / "evaluations.jsonl").write_text("damaged")
-    worker.forget_start(folder)
-    assert not (folder / "config.json").exists() and (folder / "cell.json").exists()
+def test_a_cell_that_was_begun_is_resumed_and_a_new_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resuming also begins again what died before its first checkpoint."""
+    asked: list[bool] = []
+    monkeypatch.setattr(api, "train", lambda *given, resume, **settings: asked.append(resume))
+    worker.prepare(tmp_path / "cell", GOOD)
+    worker.train_cell(tmp_path / "cell", GOOD, None)
+    (tmp_path / "cell" / "config.json").write_text("{}")
+    worker.train_cell(tmp_path / "cell", GOOD, None)
+    assert asked == [False, True]
 
 
 def test_a_folder_keeps_its_experiment(tmp_path: Path) -> None:
@@ -118,11 +123,11 @@ def test_two_processes_never_work_on_one_cell(tmp_path: Path) -> None:
     import fcntl
 
     worker.prepare(tmp_path / "cell", BAD)
-    with open(tmp_path / "cell" / worker.LOCK, "w") as lock:
+    with open(tmp_path / "cell" / LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert worker.is_busy(tmp_path / "cell")
+        assert is_locked(tmp_path / "cell")
         assert worker.main([str(tmp_path / "cell")]) == 4
-    assert not worker.is_busy(tmp_path / "cell")
+    assert not is_locked(tmp_path / "cell")
     assert not (tmp_path / "cell" / worker.FAILURE).exists()
 
 

@@ -19,9 +19,9 @@ from inbounds.training.record import RunFolder
 TASK = ib.make("bss3z")
 
 
-def run_of(start: str) -> TrainedRun:
+def run_of(warm_start: bool) -> TrainedRun:
     """Return two seeds of a learner that has just begun."""
-    learner = ib.Aram(hidden=(4,), start=start)
+    learner = ib.Aram(hidden=(4,), warm_start=warm_start)
     spec = Spec.of(
         TASK.observation_size, TASK.action_low, TASK.action_high, TASK.constraint, start=TASK.starting_action
     )
@@ -31,7 +31,7 @@ def run_of(start: str) -> TrainedRun:
 
 @pytest.mark.slow
 def test_a_policy_that_is_the_reference_differs_from_it_in_no_episode() -> None:
-    found = compare_with_reference(run_of("task"), "never-moving", episodes=6)
+    found = compare_with_reference(run_of(True), "never-moving", episodes=6)
     np.testing.assert_array_equal(found.differences, np.zeros((2, 6)))
     assert found.interval == (0.0, 0.0) and found.verdict == "not told apart"
     assert -1_700 < found.reference_mean < -1_100
@@ -39,7 +39,7 @@ def test_a_policy_that_is_the_reference_differs_from_it_in_no_episode() -> None:
 
 @pytest.mark.slow
 def test_a_policy_that_moves_bikes_about_is_worse() -> None:
-    found = compare_with_reference(run_of("box"), "never-moving", episodes=6)
+    found = compare_with_reference(run_of(False), "never-moving", episodes=6)
     assert found.verdict == "worse" and found.interval[1] < 0
 
 
@@ -54,6 +54,6 @@ def test_the_interval_is_students_over_episodes_with_seeds_averaged() -> None:
 
 def test_what_cannot_be_compared_is_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match="some hundred"):
-        compare_with_reference(run_of("task"), "never-moving", episodes=1)
+        compare_with_reference(run_of(True), "never-moving", episodes=1)
     with pytest.raises(UnknownNameError, match="never-moving"):
-        compare_with_reference(run_of("task"), "standing-still", episodes=3)
+        compare_with_reference(run_of(True), "standing-still", episodes=3)

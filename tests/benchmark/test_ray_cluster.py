@@ -19,7 +19,7 @@ from inbounds.benchmark.plan import Speeds, State, plan
 from inbounds.benchmark.ray_cluster import Outcome, pack, unpack
 from tests.benchmark.synthetic_runs import write_run
 
-TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5, "warm_up": "box"})
+TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5})
 QUICK = pairs(
     {"evaluate_every": 2_000, "episodes": 2, "environments": 1, "capacity": 5_000, "checkpoint_every": 2_000}
 )

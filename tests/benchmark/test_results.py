@@ -44,15 +44,26 @@ def test_a_result_says_whether_its_final_numbers_come_from_fresh_episodes(tmp_pa
     assert unfinished.final["return"] == [3.0, 4.0]
 
 
-@pytest.mark.parametrize("kept", [None, "last", "best"])
-def test_a_result_says_which_policy_its_final_numbers_are_of(kept: str | None, tmp_path: Path) -> None:
+def test_a_result_holds_the_best_policy_beside_the_last_one(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    config = json.loads((folder / "config.json").read_text())
-    if kept is not None:
-        config["training"]["policy"] = kept
-    (folder / "config.json").write_text(json.dumps(config))
-    (origin,) = collect_run(folder).provenance
-    assert origin["policy"] == (kept or "last")  # older runs kept the last one
+    final = json.loads((folder / "final.json").read_text())
+    better = {**final["final"], "return": [value + 1 for value in final["final"]["return"]]}
+    (folder / "final.json").write_text(json.dumps({**final, "best": better}))
+    result = collect_run(folder)
+    assert result.best is not None and result.best["return"] == better["return"]
+    assert result.final["return"] == final["final"]["return"]
+    assert load_result(save_result(result, tmp_path)).best == result.best
+    other = dataclasses.replace(result, seeds=(5, 6), final={**result.final, "seeds": [5, 6]})
+    (both,) = merged([result, other])
+    assert both.best is not None and both.best["return"] == 2 * better["return"]
+
+
+def test_a_result_without_a_best_policy_still_loads(tmp_path: Path) -> None:
+    path = save_result(collect_run(write_run(tmp_path / "run")), tmp_path)
+    data = json.loads(path.read_text())
+    del data["best"]
+    path.write_text(json.dumps(data))
+    assert load_result(path).best is None
 
 
 def test_solver_calls_are_counted_by_cause(tmp_path: Path) -> None:
@@ -157,9 +168,17 @@ def test_a_missing_seed_is_named(tmp_path: Path) -> None:
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     with open(folder / "evaluations.jsonl", "a") as handle:
-        handle.write('{"step": 400, "se')
+        handle.write('{"step": 400, "se\n')
     with pytest.raises(InvalidInputError, match="line 7"):
         collect_run(folder)
+
+
+def test_a_last_line_that_is_still_being_written_is_not_a_result_yet(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    before = collect_run(folder)
+    with open(folder / "evaluations.jsonl", "a") as handle:
+        handle.write('{"step": 400, "se')
+    assert collect_run(folder) == before
 
 
 @pytest.mark.parametrize("name", ["final.json", "cell.json"])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import tyro
-from rich.console import Console
 
 from inbounds.benchmark.cell import Cell, pairs
 from inbounds.benchmark.plan import Speeds, State, plan, total_seconds
@@ -22,7 +21,8 @@ from inbounds.benchmark.suite import (
 )
 from inbounds.cli.benchmark import MANY, Options, is_wanted, show_plan
 from inbounds.cli.options import parse
-from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.cli.terminal import Terminal
+from inbounds.errors import ConfigurationError, InvalidInputError, UnknownNameError
 from inbounds.learners.registry import LEARNERS
 from tests.benchmark.synthetic_runs import make_result, write_run
 
@@ -65,7 +65,7 @@ def test_every_cell_whose_learner_exists_can_be_built() -> None:
 def test_a_cell_survives_its_file() -> None:
     for cell in SUITES["ablation-morl"].cells():
         assert Cell.from_json(json.loads(json.dumps(cell.as_json()))) == cell
-    with pytest.raises(ConfigurationError, match="no cell"):
+    with pytest.raises(InvalidInputError, match="'learner' is missing"):
         Cell.from_json({"task": "reacher"})
 
 
@@ -109,26 +109,14 @@ def test_a_suite_is_narrowed_to_tasks_and_learners_and_refuses_others() -> None:
 
 
 def test_a_suite_is_narrowed_to_variants_and_says_where_there_are_none() -> None:
-    cells = available_cells(SUITES["beyond-paper"], tasks=("hopper",), variants=("half-a-nat",))
-    assert [cell.name for cell in cells] == ["hopper-aram-default-half-a-nat"]
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'half-a-nat'"):
-        available_cells(SUITES["beyond-paper"], variants=("half-a-nut",))
+    cells = available_cells(SUITES["reviewers"], tasks=("reacher",), variants=("eta-constant",))
+    assert [cell.name for cell in cells] == ["reacher-aram-paper-eta-constant"]
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'eta-constant'"):
+        available_cells(SUITES["reviewers"], variants=("eta-constent",))
     with pytest.raises(ConfigurationError, match="Leave --variants out"):
-        available_cells(SUITES["paper"], variants=("quarter-of-a-nat",))
+        available_cells(SUITES["paper"], variants=("eta-constant",))
     with pytest.raises(ConfigurationError, match="no cell that is all of it"):
-        available_cells(SUITES["beyond-paper"], tasks=("ant",), variants=("quarter-of-a-nat",))
-
-
-def test_an_idea_at_length_is_the_idea_for_as_many_steps_as_the_default() -> None:
-    default = {cell.task: cell for cell in SUITES["paper"].cells() if cell.preset == "default"}
-    cells = SUITES["at-length"].cells()
-    assert {cell.task for cell in cells} == {"reacher", "halfcheetah", "hopper", "hoppervel", "ant"}
-    assert len(cells) == 5 * len({cell.variant for cell in cells}) and all(cell.seeds == 5 for cell in cells)
-    for cell in cells:
-        assert (cell.steps, cell.training) == (default[cell.task].steps, default[cell.task].training)
-    (ant,) = available_cells(SUITES["at-length"], tasks=("ant",), variants=("one-nat",))
-    assert dict(ant.settings) == {"entropy_target": -1.0, "acceptance_lever": "none"}
-    assert ant.final_episodes == 20
+        available_cells(SUITES["reviewers"], tasks=("polytope50",), variants=("eta-constant",))
 
 
 def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_path: Path) -> None:
@@ -198,7 +186,7 @@ def test_a_long_plan_is_counted_before_it_runs_and_listed_where_it_is_asked_for(
     cells, written = SUITES["paper"].cells(), io.StringIO()
     assert len(cells) > MANY
     options = tyro.cli(Options, args=["paper", *words])
-    show_plan(Console(file=written, width=200), SUITES["paper"], plan(cells, tmp_path, NOTHING), options)
+    show_plan(Terminal(file=written, width=200), SUITES["paper"], plan(cells, tmp_path, NOTHING), options)
     assert f"{len(cells)} to do" in written.getvalue()
     assert all((f" {cell.name} " in written.getvalue()) == is_listed for cell in cells)
 

@@ -28,8 +28,8 @@ BASE = Cell("reacher", "aram", "default", 300, seeds=2)
         ("batch_size=64:512", Range("batch_size", 64, 512, is_whole=True)),
         ("batch_size=64,128", Range("batch_size", choices=(64, 128))),
         ("augmented=true,false", Range("augmented", choices=(True, False))),
-        ("temperature=none,0.2", Range("temperature", choices=(None, 0.2))),
-        ("target=proportional,student", Range("target", choices=("proportional", "student"))),
+        ("alpha=none,0.2", Range("alpha", choices=(None, 0.2))),
+        ("preset=default,paper", Range("preset", choices=("default", "paper"))),
     ],
 )
 def test_a_range_is_read_as_the_setting_is(text: str, expected: Range) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from inbounds.constraints import Box, Constraint, Polytope, SumBand, active_set, obs
+from inbounds.constraints import Box, Constraint, Polytope, RateLimit, SumBand, active_set, obs
 from inbounds.constraints.box import Bounds
 from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 from tests.constraints.polytopes import (
@@ -247,6 +247,16 @@ def test_rows_that_conflict_in_one_state_are_refused_when_it_happens() -> None:
     assert np.all(np.isnan(on_device))
 
 
+def test_a_box_whose_sides_cross_in_one_state_is_refused_in_words() -> None:
+    constraint = Polytope([[1.0, 1.0]], [9.0]) & Box(obs[0], np.ones(2))
+    states, actions = np.array([[0.0], [2.0], [-1.0]]), np.full((3, 2), 1.5)
+    for rows in (1, slice(None), [1, 0]):
+        with pytest.raises(EmptySetError, match=r"a\[.\] >= 2; a\[.\] <= 1"):
+            constraint.project(states[rows], actions[rows])
+    both = constraint | Box(4.0 * np.ones(2), 5.0 * np.ones(2))
+    np.testing.assert_allclose(both.project(states, actions), [[1.0] * 2, [4.0] * 2, [1.0] * 2], atol=1e-5)
+
+
 def test_bounds_of_zero_leave_exactly_the_point() -> None:
     constraint = Polytope([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [0.0, 0.0]], np.zeros(5))
     np.testing.assert_array_equal(constraint.project(None, [1.0, 2.0]), np.zeros(2))
@@ -336,3 +346,27 @@ def test_the_box_that_is_passed_along_counts() -> None:
     np.testing.assert_allclose(
         polytope.nearest_in_box(at, np.array([3.0, 3.0]), bounds), [0.4, 0.6], atol=1e-5
     )
+
+
+def test_a_box_that_moves_leaves_no_memory_behind() -> None:
+    polytope = Polytope([[1.0, 1.0], [-1.0, 2.0]], [1.0, 1.0])
+    moving = polytope & RateLimit(0.1) & Box(-1.0, 1.0)
+    for previous in np.random.default_rng(0).uniform(-0.4, 0.4, (100, 2)):
+        centre = moving.interior_point(previous_action=previous)
+        assert moving.contains(None, centre, previous_action=previous)
+    kept = [value for value in vars(polytope).values() if isinstance(value, dict)]
+    assert sum(len(value) for value in kept) <= 20
+
+
+def test_a_set_that_was_empty_once_does_not_spoil_the_next_one() -> None:
+    """A problem that the solver refuses must not stay behind in its memory, nor leave its last answer."""
+    moving = Polytope([[1.0, 1.0, 1.0], [-1.0, 2.0, 0.5]], [1.0, 1.0]) & RateLimit(0.1) & Box(-1.0, 1.0)
+    action, far, near = np.full(3, 2.0), np.full(3, 5.0), np.zeros(3)
+    before = moving.project(None, action, previous_action=near)
+    for previous in (far, np.stack([far, near]), np.stack([near, far])):
+        with pytest.raises(EmptySetError, match="no action satisfies"):
+            moving.project(None, action, previous_action=previous)
+        np.testing.assert_array_equal(moving.project(None, action, previous_action=near), before)
+    at = moving.situation(None, action, np.stack([near, far, near])).at
+    points = moving.nearest(at, action)
+    np.testing.assert_array_equal(points[[0, 2]], [before, before])

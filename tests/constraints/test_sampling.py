@@ -242,6 +242,66 @@ def test_an_empty_set_has_no_draws() -> None:
         constraint.sample(np.random.default_rng(0), np.array([9.0]))
 
 
+RATE = RateLimit(0.1) & Box(-1.0, 1.0)
+
+
+def test_a_rate_limit_that_leaves_its_box_has_no_draws() -> None:
+    before = np.array([[0.5, 5.0], [0.5, 0.5]])
+    with pytest.raises(EmptySetError, match=r"a\[1\] >= previous_action\[1\] - 0.1; a\[1\] <= 1\. Widen"):
+        RATE.sample(np.random.default_rng(0), dimension=2, previous_action=before)
+    with pytest.raises(EmptySetError, match="Widen"):
+        RATE.sample(jax.random.key(0), dimension=2, previous_action=before[0])
+    compiled = jax.jit(lambda key, action: RATE.sample(key, dimension=2, previous_action=action))
+    drawn = np.asarray(compiled(jax.random.key(0), before), dtype=np.float64)
+    assert np.all(np.isnan(drawn[0]))
+    assert RATE.violation(None, drawn[1], previous_action=before[1]) <= 0.0
+
+
+CUT = Box(0.5 * np.ones(2), np.ones(2))
+FEW: dict[str, tuple[Constraint, Any, Any]] = {
+    "ball": (Ball(obs[0]) & SQUARE, [-1.0], [0.5]),
+    "band": (SumBand(total=obs[0], tolerance=0.1) & SQUARE, [9.0], [1.0]),
+    "l1 beside zero": (WeightedL1(np.ones(2), obs[0]) & CUT, [0.9], [1.2]),
+    "ellipsoid": (Ellipsoid(np.diag([1.0, 2.0]), obs[0]) & CUT, [0.7], [1.0]),
+    "polytope": (Polytope(-np.ones((1, 5)), obs[0:1]) & Box(-np.ones(5), np.ones(5)), [-6.0], [-3.0]),
+    "union": ((Ball(obs[0]) & SQUARE) | (WeightedL1(np.ones(2), obs[0]) & CUT), [-1.0], [1e-9]),
+}
+"""Sets with a state in which they are empty, and one in which they are not."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "ball" else pytest.param(name, marks=pytest.mark.slow) for name in FEW]
+)
+def test_compiled_draws_are_nan_in_those_states_alone_that_have_no_action(name: str) -> None:
+    constraint, *states = FEW[name]
+    states = np.array(states)
+    drawn = jax.jit(lambda key, state: constraint.sample(key, state, n=50))(jax.random.key(0), states)
+    drawn = np.asarray(drawn, dtype=np.float64)
+    assert np.all(np.isnan(drawn[:, 0]))
+    assert np.all(constraint.violation(states[1], drawn[:, 1]) <= 0.0)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_draws_in_a_state_without_any_action_are_refused_with_a_remedy(name: str) -> None:
+    constraint, *states = FEW[name]
+    with pytest.raises(EmptySetError, match=r"no action satisfies .* Widen one of them"):
+        constraint.sample(np.random.default_rng(0), np.array(states))
+
+
+def test_the_members_of_a_union_may_be_empty_in_different_states() -> None:
+    small = Box(np.zeros(2), np.full(2, 1e-4))
+    members = [
+        Polytope([[sign, sign]], obs[index : index + 1]) & small for index, sign in enumerate((1.0, -1.0))
+    ]
+    constraint = members[0] | members[1]
+    states = np.array([[-1.0, -1e-5], [1e-5, -1.0]])
+    drawn = constraint.sample(np.random.default_rng(0), states, n=100)
+    assert np.all(constraint.violation(states, drawn) <= 0.0)
+    assert np.all(constraint.violation(states, constraint.interior_point(states)) <= 0.0)
+    with pytest.raises(EmptySetError, match="Widen"):
+        constraint.interior_point(np.array([[-1.0, -1.0], [1e-5, -1.0]]))
+
+
 def test_a_set_that_is_a_single_point_is_drawn_as_that_point() -> None:
     constraint = Ball(radius_squared=0.0) & SQUARE
     np.testing.assert_array_equal(constraint.sample(np.random.default_rng(0), n=3), np.zeros((3, 2)))

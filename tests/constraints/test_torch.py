@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inbounds.constraints import Ball, Box, WeightedL1, obs
-from inbounds.errors import InvalidInputError
+from inbounds.constraints import Ball, Box, Ellipsoid, Polytope, WeightedL1, obs
+from inbounds.errors import EmptySetError, InvalidInputError
 from tests.constraints.strategies import FAMILIES, Family
 
 torch: Any = pytest.importorskip("torch")
@@ -67,3 +67,23 @@ def test_tensors_that_cannot_be_judged_are_errors() -> None:
     with pytest.raises(InvalidInputError, match="real numbers"):
         constraint.contains(torch.ones(3), torch.tensor([True, False]))
     assert constraint.project(torch.ones(3), torch.tensor([1, 5])).dtype == torch.float64
+
+
+def test_violations_that_overflow_are_infinite() -> None:
+    crossed = Ellipsoid([[4.0, -3.0], [-3.0, 4.0]], 1.0) & Box(-1.0, 1.0)
+    action = torch.tensor([[1e308, 1e308], [0.0, 0.0]], dtype=torch.float64)
+    assert crossed.violation(None, action)[0] == float("inf")
+    assert crossed.contains(None, action).tolist() == [False, True]
+    read = WeightedL1(10.0 * obs[0:2], 1.0)
+    assert read.violation(torch.full((2,), 1e308, dtype=torch.float64), action[1]) == float("inf")
+
+
+def test_a_set_between_the_numbers_of_a_type_is_refused() -> None:
+    rows, limits = [[1.0, -1.0], [-1.0, 1.0]], Box([5e4, 5e4], [6.5e4, 6.5e4])
+    action = torch.tensor([[5.1e4, 6e4], [6e4, 5.5e4]], dtype=torch.float32, requires_grad=True)
+    with pytest.raises(EmptySetError, match="no float32 action"):
+        (Polytope(rows, [2e-3, -1e-3]) & limits).project(None, action)
+    equal = Polytope(rows, [5e-4, 5e-4]) & limits
+    projected = equal.project(None, action)
+    assert projected.dtype == torch.float32
+    assert bool(torch.all(equal.violation(None, projected) <= 0))

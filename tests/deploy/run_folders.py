@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
-from inbounds.deploy.sealed_arrays import meaning_of_run, write_sealed
+from inbounds.storage.sealed_arrays import meaning_of_run, write_sealed
 
 
 def random_network(
@@ -47,7 +47,10 @@ def write_run(
         "constraint": constraint.to_json(),
         "starting_action": starting_action,
         "learner": {"name": "sac", "proposals": 10} if learner is None else learner,
-        "training": {"seed": 0, "seeds": 1},
+        "training": {
+            **{"seed": 0, "seeds": 1, "steps": 1, "environments": 1, "updates_per_step": 1.0, "episodes": 1},
+            "preference": [0.9, 0.1],
+        },
     }
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))

@@ -41,7 +41,7 @@ def test_seeded_draws_repeat(tmp_path: Path) -> None:
 
 def test_a_student_target_draws_heavier_tails_than_a_normal_one(tmp_path: Path) -> None:
     box = BOX
-    student = {"name": "sosac", "proposals": 5, "target": "student", "degrees": 2.5}
+    student = {"name": "sosac", "proposals": 5, "student_df": 2.5}
     policy = load(random_run(tmp_path / "run", box, D, SIZE, learner=student))
     assert np.abs(policy.noise(4000)).max() > 7.0
 

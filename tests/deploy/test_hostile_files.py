@@ -20,8 +20,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import inbounds as ib
-from inbounds.deploy.sealed_arrays import meaning_of_run, write_sealed
 from inbounds.errors import CheckpointError, InboundsError
+from inbounds.storage.sealed_arrays import meaning_of_run, write_sealed
 from inbounds.training.checkpoint import fill, read_checkpoint, write_checkpoint
 from inbounds.training.record import RunFolder
 
@@ -54,8 +54,18 @@ def run_folder(path: Path, task: str, seed: int, size: int = 3) -> Path:
         "action_high": [1.0, 1.0],
         "constraint": constraint.to_json(),
         "starting_action": ib.obs[1:3].to_json(),
-        "learner": {"name": "aram", "proposals": 5, "hidden": [8], "start": "task"},
-        "training": {"seed": 0, "seeds": 1, "steps": 100},
+        "learner": {"name": "aram", "proposals": 5, "hidden": [8], "warm_start": True},
+        "training": {
+            **{
+                "seed": 0,
+                "seeds": 1,
+                "steps": 100,
+                "environments": 1,
+                "updates_per_step": 1.0,
+                "episodes": 1,
+            },
+            "preference": [0.9, 0.1],
+        },
     }
     folder = RunFolder(path)
     folder.create(config, {})
@@ -79,7 +89,7 @@ def checkpoint_folder(path: Path, value: float) -> Path:
 
 
 def restored(folder: Path) -> Any:
-    arrays, notes = read_checkpoint(folder)
+    _, arrays, notes = read_checkpoint(folder)
     tree = fill({"weights": np.zeros((2, 3), np.float32), "count": np.asarray(0)}, arrays)
     return [tree["weights"].tolist(), int(tree["count"]), notes]
 

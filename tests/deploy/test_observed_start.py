@@ -20,7 +20,6 @@ from inbounds.deploy.export_check import compare, session
 from inbounds.deploy.export_manifest import sealed
 from inbounds.deploy.policy import load
 from inbounds.errors import CheckpointError, InvalidInputError
-from inbounds.learners.aram_acting import law
 from inbounds.learners.learner import Spec
 from inbounds.tasks.task import Task
 from inbounds.training.checkpoint import flatten
@@ -67,10 +66,10 @@ def run_of(folder: Path, name: str, is_moved: bool = True, **settings: Any) -> T
     )
     state = learner.init(jax.random.key(0), spec)
     if is_moved:
-        *first, last = state.trained.actor
+        *first, last = state.params.actor
         moved = 0.3 * jax.random.normal(jax.random.key(1), last.weight.shape)
         actor = (*first, last._replace(weight=moved))
-        state = state._replace(trained=state.trained._replace(actor=actor))
+        state = state._replace(params=state.params._replace(actor=actor))
     run = RunFolder(folder)
     run.create(resolved(task, learner, "aram", TrainingConfig(steps=300), 1), {})
     run.write_policy({key: np.asarray(array)[None] for key, array in flatten(learner.export(state)).items()})
@@ -85,11 +84,11 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("kind", ["path", "exported"])
-def test_the_deployed_law_is_that_of_the_learner(trained: Trained, kind: str) -> None:
+def test_the_deployed_distribution_is_that_of_the_learner(trained: Trained, kind: str) -> None:
     policy = load(getattr(trained, kind), preference=PREFERENCE)
     assert (policy.start is not None) == (trained.task.name == "bss3z")
     seen, weights = trained.observations.astype(np.float32), jnp.asarray(PREFERENCE)
-    proposal = law(trained.learner, trained.state.trained.actor, trained.spec, jnp.asarray(seen), weights)
+    proposal = trained.learner.policy(trained.state.params.actor, trained.spec, jnp.asarray(seen), weights)
     assert np.std(proposal.mean, axis=0).min() > 0.01, "all states are alike to this network"
     outputs = np.stack([policy.forward(observation) for observation in seen])
     np.testing.assert_allclose(outputs, np.concatenate(proposal, axis=-1), atol=2e-5)
@@ -99,7 +98,7 @@ def test_deployed_actions_and_draws_are_those_of_the_learner(trained: Trained) -
     policy, task = load(trained.path, preference=PREFERENCE), trained.task
     about = (trained.state, trained.spec, jnp.asarray(trained.observations, jnp.float32))
     width = task.action_high - task.action_low
-    centre = np.asarray(trained.learner.deterministic(*about, jnp.asarray(PREFERENCE)))
+    centre = np.asarray(trained.learner.mode(*about, jnp.asarray(PREFERENCE)))
     wanted = task.constraint.project(trained.observations, centre)
     acted = np.stack([policy.act(seen, deterministic=True) for seen in trained.observations])
     np.testing.assert_allclose(acted / width, wanted / width, atol=1e-5)
@@ -137,7 +136,7 @@ def test_a_policy_that_has_learnt_nothing_leaves_every_bike_where_it_stands(tmp_
 
 
 def test_a_policy_that_begins_in_the_box_does_not_count_from_the_task_s_start(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "run", "bss3z", start="box")
+    run = run_of(tmp_path / "run", "bss3z", warm_start=False)
     assert load(run.path).start is None and load(run.exported).start is None
     assert json.loads((run.exported / "policy.json").read_text())["starting_action"] is None
 
@@ -147,7 +146,7 @@ def test_a_policy_that_begins_in_the_box_does_not_count_from_the_task_s_start(tm
 D, SIZE = 3, 5
 LOW, HIGH = np.array([-1.0, 0.0, -2.0]), np.array([1.0, 2.0, 3.0])
 SET = ib.SumBand(total=1.0, tolerance=0.8) & ib.Box(LOW, HIGH)
-COUNTING = {"name": "aram", "proposals": 10, "start": "task"}
+COUNTING = {"name": "aram", "proposals": 10, "warm_start": True}
 
 
 def synthetic(folder: Path, start: Any, learner: dict[str, Any] = COUNTING) -> Path:

@@ -66,7 +66,7 @@ def test_the_deployed_policy_of_every_learner_acts_as_the_learner_does(name: str
     policy = load(run)
     observations = np.random.default_rng(0).standard_normal((20, SIZE)).astype(np.float32)
     preference = np.broadcast_to(np.array([0.9, 0.1], np.float32), (20, 2))
-    raw = np.asarray(learner.deterministic(state, spec, observations, preference))
+    raw = np.asarray(learner.mode(state, spec, observations, preference))
     wanted = SET.project(observations.astype(np.float64), raw)
     acted = np.stack([policy.act(observation, deterministic=True) for observation in observations])
     np.testing.assert_allclose(acted, wanted, atol=2e-4)
@@ -148,7 +148,7 @@ def test_a_preference_that_was_not_learnt_is_refused_and_a_fixed_one_needs_none(
         {"observation_size": SIZE, "low": -np.ones(D), "high": np.ones(D)},
     )
     many = random_network(np.random.default_rng(0), (SIZE + 2, 8, 2 * D))
-    narrow = {"name": "aram", "proposals": 4, "least_return_weight": 0.8}
+    narrow = {"name": "aram", "proposals": 4, "min_return_weight": 0.8}
     run = write_run(tmp_path / "narrow", box, many, learner=narrow, **limits)
     with pytest.raises(InvalidInputError, match=r"0\.8 to 1"):
         load(run, preference=(0.5, 0.5))

@@ -28,7 +28,7 @@ from inbounds.constraints import Ball, Box, SumBand, WeightedL1, obs
 from inbounds.constraints.constraint import Constraint
 from inbounds.learners.learner import Learner, Metrics, Spec
 from inbounds.tasks.compiled import CompiledStep
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
+from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
 from inbounds.tasks.task import AssembledTask, Task
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.program import Counters, Programs, seed_keys
@@ -108,7 +108,7 @@ def probe_task(name: str, environment: ProbeEnvironment, constraint: Constraint)
         host=lambda count, threads: CompiledBatch(environment, joint, count, task_name=name),
         compiled=lambda: environment,
         make_environment=partial(
-            guarded, environment, joint, action_low=low, action_high=high, task_name=name
+            GuardedGymnasium, environment, joint, action_low=low, action_high=high, task_name=name
         ),
     )
 
@@ -216,9 +216,7 @@ class Learnt(NamedTuple):
         """Return what the policy is centred on at the probe's observations, before projection."""
         preference = jnp.asarray([0.9, 0.1])
         observations = jnp.asarray(probe.observations)
-        return np.asarray(
-            self.learner.deterministic(self.state, self.spec, observations, preference), np.float64
-        )
+        return np.asarray(self.learner.mode(self.state, self.spec, observations, preference), np.float64)
 
     def actions(self, probe: Probe) -> NDArray[np.float64]:
         """Return what would be executed at the probe's observations."""

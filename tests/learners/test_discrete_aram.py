@@ -12,7 +12,7 @@ import pytest
 from inbounds.errors import ConfigurationError
 from inbounds.learners.discrete_aram import DiscreteAram, log_density, negative_entropy, score_loss
 from inbounds.learners.learner import Spec
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 from inbounds.tasks.allocation import allocation_task, best_reward
 from tests.learners.discrete_probe import BEST, ring_optimum
 from tests.learners.probes import Probe, learn

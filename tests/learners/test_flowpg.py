@@ -12,7 +12,7 @@ from inbounds.errors import ConfigurationError
 from inbounds.learners.flowpg import FlowPg, conditions_of
 from inbounds.learners.learner import Spec
 from inbounds.policies.coupling_flow import to_action
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 from tests.learners.probes import learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
@@ -44,6 +44,15 @@ def spec_of(probe):
     return Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
 
 
+def test_a_flow_is_not_trained_on_states_that_have_no_action():
+    constraint = Box(obs[0:1], 0.5) & Box([-1.0], 1.0)
+    spec = Spec.of(1, np.array([-1.0]), np.array([1.0]), constraint)
+    draw = jax.jit(lambda key: FlowPg(condition_range=(0.0, 1.0)).feasible_samples(key, spec, 64))
+    observation, action = (np.asarray(part, np.float64) for part in draw(jax.random.key(0)))
+    assert np.all(constraint.violation(observation, action) <= 0)
+    assert len(np.unique(observation)) > 16
+
+
 @pytest.mark.slow
 def test_the_flow_is_frozen_while_the_actor_learns():
     probe = moving_optimum()
@@ -68,7 +77,7 @@ def test_valid_rates_are_measured_behind_the_flow():
     learner = FlowPg(hidden=(8,), **{**FLOW, "flow_steps": 5, "flow_samples": 64})
     state = learner.init(jax.random.key(0), spec)
     observation = jnp.asarray(probe.observations)
-    action = learner.deterministic(state, spec, observation, jnp.ones(2))
+    action = learner.mode(state, spec, observation, jnp.ones(2))
     drawn = learner.samples(state, spec, observation, jnp.ones(2), jax.random.key(1), 3)
     np.testing.assert_array_equal(drawn, np.repeat(np.asarray(action)[:, None], 3, axis=1))
 

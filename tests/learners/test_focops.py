@@ -11,7 +11,7 @@ from inbounds.constraints import Ball, Box, Polytope, SumBand
 from inbounds.learners.focops import Focops, divergence, focops_loss, log_density, next_multiplier
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.policies.proposal import Proposal
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 from inbounds.tasks.registry import make
 from tests.learners.probes import boundary_optimum, learn
 
@@ -187,3 +187,13 @@ def test_the_published_cost_is_defined_on_every_task_and_has_a_sign_on_single_ro
     cost = Focops(preset="paper").cost_of(spec, jnp.asarray(seen)[None], jnp.asarray(inside)[None])
     assert cost.shape == (1,)
     assert cost[0] < 0 if name in ("reacher", "hopper") else cost[0] == 0
+
+
+@pytest.mark.parametrize(("divergence_of_state", "log_ratio"), [(1.0, 200.0), (0.0, 200.0), (0.0, 60.0)])
+def test_the_gradient_stays_finite_where_the_likelihood_ratio_overflows(divergence_of_state, log_ratio):
+    def loss(shift):
+        return focops_loss(jnp.float32(divergence_of_state), log_ratio + shift, jnp.float32(3.0), 1.5, 0.02)
+
+    gradient = jax.grad(loss)(jnp.float32(0.0))
+    assert np.isfinite(gradient**2)
+    assert divergence_of_state <= 0.02 or gradient == 0.0

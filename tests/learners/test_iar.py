@@ -10,7 +10,7 @@ import pytest
 from inbounds.errors import ConfigurationError
 from inbounds.learners.iar import METRICS, Iar, valid_score
 from inbounds.learners.learner import Spec
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 from tests.learners.discrete_probe import BEST, ring_optimum
 from tests.learners.probes import boundary_optimum, learn
 
@@ -104,7 +104,7 @@ def test_networks_see_observations_relative_to_what_was_measured():
         rollout = jax.tree.map(lambda leaf: leaf[None], batch)
         update = jax.jit(lambda now, rows, spec=spec: learner.update(now, spec, rows, jax.random.key(2))[1])
         metrics = update(state, rollout)
-        centre = learner.deterministic(state, spec, seen, jnp.ones(2))
+        centre = learner.mode(state, spec, seen, jnp.ones(2))
         found.append([np.asarray(drawn), np.asarray(centre), *(float(metrics[name]) for name in METRICS)])
     for plain, scaled in zip(*found, strict=True):
         np.testing.assert_allclose(scaled, plain, rtol=1e-3, atol=1e-4)

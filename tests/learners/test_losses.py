@@ -12,21 +12,20 @@ from inbounds.learners import losses
 PREFERENCE = np.array([0.7, 0.3])
 
 
-def slow_target(reward, discount, twins, preference, log_density, temperature, gamma):
+def slow_target(reward, discount, twins, preference, log_density, alpha, gamma):
     """Write the target out twin by twin and objective by objective."""
     scalarised = [
         sum(weight * value for weight, value in zip(preference, twin, strict=True)) for twin in twins
     ]
     chosen = twins[scalarised.index(min(scalarised))]
     return [
-        r + gamma * discount * (value - temperature * log_density)
-        for r, value in zip(reward, chosen, strict=True)
+        r + gamma * discount * (value - alpha * log_density) for r, value in zip(reward, chosen, strict=True)
     ]
 
 
 @pytest.mark.parametrize("discount", [0.0, 1.0])
-def test_the_target_takes_the_whole_vector_of_the_pessimistic_twin(discount):
-    twins = [[1.0, -4.0], [0.5, -1.0]]  # scalarised -0.5 and 0.05: the first twin is the pessimist
+def test_the_target_takes_the_whole_vector_of_the_smaller_twin(discount):
+    twins = [[1.0, -4.0], [0.5, -1.0]]  # scalarised -0.5 and 0.05: the first twin is the smaller one
     expected = slow_target([2.0, -0.2], discount, twins, PREFERENCE, -1.3, 0.2, 0.99)
     got = losses.bellman_target(
         jnp.array([2.0, -0.2]),
@@ -40,7 +39,7 @@ def test_the_target_takes_the_whole_vector_of_the_pessimistic_twin(discount):
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def test_the_pessimist_is_chosen_for_every_transition_of_a_batch_by_itself():
+def test_the_smaller_twin_is_chosen_for_every_transition_of_a_batch_by_itself():
     rng = np.random.default_rng(0)
     twins, reward = rng.normal(size=(64, 2, 2)), rng.normal(size=(64, 2))
     log_density = rng.normal(size=64)
@@ -75,27 +74,12 @@ def test_no_gradient_leaves_the_target():
     np.testing.assert_array_equal(jax.grad(through)(jnp.ones((2, 2))), 0.0)
 
 
-def test_the_componentwise_loss_weighs_squared_errors():
-    got = losses.componentwise_critic_loss(
-        jnp.array([1.0, 2.0]), jnp.array([0.0, 4.0]), jnp.asarray(PREFERENCE)
-    )
+def test_the_critic_loss_weighs_squared_errors():
+    got = losses.critic_loss(jnp.array([1.0, 2.0]), jnp.array([0.0, 4.0]), jnp.asarray(PREFERENCE))
     assert float(got) == pytest.approx(0.7 * 1.0 + 0.3 * 4.0)
 
 
-def test_the_scalarised_loss_squares_the_weighted_error():
-    got = losses.scalarised_critic_loss(jnp.array([1.0, 2.0]), jnp.array([0.0, 4.0]), jnp.asarray(PREFERENCE))
-    assert float(got) == pytest.approx((0.7 * 1.0 - 0.3 * 2.0) ** 2)
-
-
-def test_the_scalarised_loss_cannot_tell_errors_that_cancel_and_the_componentwise_one_can():
-    values, target = jnp.array([3.0, -7.0]), jnp.zeros(2)  # 0.7 * 3 = 0.3 * 7
-    assert float(losses.scalarised_critic_loss(values, target, jnp.asarray(PREFERENCE))) == pytest.approx(
-        0.0, abs=1e-5
-    )
-    assert float(losses.componentwise_critic_loss(values, target, jnp.asarray(PREFERENCE))) > 1.0
-
-
-def test_the_policy_loss_prefers_entropy_and_the_pessimistic_value():
+def test_the_policy_loss_prefers_entropy_and_the_smaller_value():
     values = jnp.array([[1.0, 0.0], [0.0, 1.0]])  # scalarised 0.7 and 0.3
     got = losses.policy_loss(values, jnp.asarray(PREFERENCE), jnp.array(-2.0), jnp.array(0.5))
     assert float(got) == pytest.approx(0.5 * -2.0 - 0.3)
@@ -108,6 +92,6 @@ def test_the_supremum_ignores_snapshots_that_were_not_taken():
     assert float(losses.best_candidate(values, preference, jnp.array([True, True]))) == 9.0
 
 
-def test_the_temperature_rises_when_entropy_is_below_its_target():
-    slope = jax.grad(losses.temperature_loss)(jnp.array(0.0), jnp.array(5.0), jnp.array(-3.0))
+def test_alpha_rises_when_entropy_is_below_its_target():
+    slope = jax.grad(losses.alpha_loss)(jnp.array(0.0), jnp.array(5.0), jnp.array(-3.0))
     assert float(slope) == pytest.approx(-5.0 + 3.0)  # negative: descent raises log alpha

@@ -9,9 +9,9 @@ import pytest
 
 from inbounds.constraints import Box, SumBand
 from inbounds.errors import ConfigurationError
-from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Spec
 from inbounds.learners.nfwpo import Nfwpo
+from inbounds.policies.networks import q_values
 from tests.learners.probes import learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
@@ -46,7 +46,7 @@ def test_the_target_is_a_step_from_the_projection_towards_the_farthest_action():
     start = np.asarray(spec.constraint.project(observation, squashed))
     gradient = np.stack(
         [
-            jax.grad(lambda a, row=row: critic_values(state.critic, row[None], a[None])[0, 0, 0])(
+            jax.grad(lambda a, row=row: q_values(state.critic, row[None], a[None])[0, 0, 0])(
                 jnp.asarray(action)
             )
             for row, action in zip(observation, start, strict=True)

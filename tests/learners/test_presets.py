@@ -1,4 +1,4 @@
-"""Presets: every published value of a rival, written out, so that a change of a default cannot move one unseen."""
+"""Presets: every published value of a baseline, written out, so that a change of a default cannot move one unseen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TD3: dict[str, Any] = {
     **{"smoothing": 0.2, "smoothing_limit": 0.5, "policy_delay": 2, "critics": 2},
 }
 DDPG = TD3 | {"smoothing": 0.0, "policy_delay": 1, "critics": 1}
-SAC: dict[str, Any] = {"gamma": 0.99, "tau": 0.005, "temperature": None, "entropy_target": None}
+SAC: dict[str, Any] = {"gamma": 0.99, "tau": 0.005, "alpha": None, "target_entropy": None}
 SAME = {"hidden": (256, 256), "batch_size": 256}
 """What the ARAM paper gives every method but FlowPG."""
 KASAURA = {"hidden": (400, 300), "batch_size": 100}
@@ -51,7 +51,7 @@ PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
         **{"hidden": (128,), "learning_rate": 3e-4, "gamma": 0.99, "trace": 1.0, "rollout": 64},
         **{"layers": 4, "posterior_layers": 2, "density_draws": 4, "gradient_limit": 0.5, "proposals": 128},
     },
-    ("aram-discrete", "paper"): SAME | {"proposals": 100, "penalty": 0.2, "augmented_share": 0.2},
+    ("aram-discrete", "paper"): SAME | {"proposals": 100, "penalty": 0.2, "eta": 0.2},
 }
 
 

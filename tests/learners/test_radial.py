@@ -16,7 +16,7 @@ SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.0
 LEARNERS = [
     pytest.param(Dalpha(**SMALL), id="dalpha"),
     pytest.param(Drad(**SMALL), id="drad"),
-    pytest.param(Srad(initial_temperature=0.1, entropy_target=-2.0, **SMALL), id="srad"),
+    pytest.param(Srad(init_alpha=0.1, target_entropy=-2.0, **SMALL), id="srad"),
 ]
 
 
@@ -40,7 +40,7 @@ def test_target_actions_are_inside_the_set(learner):
     observation, noise = jnp.ones((64, 1)), learner.noise(jax.random.key(1), spec)
     if isinstance(learner, Srad):
         proposal = learner.proposal(state.trained.actor, observation)
-        target = learner.law(spec, observation, proposal, noise[1]).value
+        target = learner.sample(spec, observation, proposal, noise[1]).value
     else:
         target = learner.target_action(state, spec, observation, noise).value
     assert np.all(task.constraint.contains(observation, target))
@@ -56,7 +56,7 @@ def test_the_density_that_srad_learns_from_is_that_of_its_actions():
     proposal = Proposal(jnp.asarray([0.2, -0.1]), jnp.asarray([-2.0, -1.5]))
 
     def law(noise):
-        return learner.law(spec, observation, proposal, noise)
+        return learner.sample(spec, observation, proposal, noise)
 
     noise = jax.random.normal(jax.random.key(2), (16, 2))
     slopes = jax.vmap(jax.jacfwd(lambda one: law(one).value))(noise)
@@ -80,5 +80,5 @@ def test_the_valid_action_rate_is_that_of_the_network_before_the_layer(learner):
     )
     drawn = learner.samples(state, spec, jnp.zeros((1, 1)), jnp.ones(2), jax.random.key(1), 20)
     assert not np.any(task.constraint.contains(jnp.zeros((1, 20, 1)), drawn))
-    executed = learner.deterministic(state, spec, jnp.zeros((1, 1)), jnp.ones(2))
+    executed = learner.mode(state, spec, jnp.zeros((1, 1)), jnp.ones(2))
     assert np.all(task.constraint.contains(jnp.zeros((1, 1)), executed))

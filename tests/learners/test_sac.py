@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.critics import critic_values
 from inbounds.learners.learner import Outcome, Spec
-from inbounds.learners.sac import Sac
-from inbounds.learners.spre import Spre
+from inbounds.learners.sac import Sac, Spre
 from inbounds.policies.acceptance import project_proposals
-from inbounds.replay.ring import Transition
+from inbounds.policies.networks import q_values
+from inbounds.replay.buffer import Transition
 from tests.learners.probes import boundary_optimum, learn, moving_optimum, observed_reward
 
-SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "initial_temperature": 0.1}
+SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "init_alpha": 0.1}
 
 
 def spec_of(probe):
@@ -37,7 +36,7 @@ def test_sac_finds_the_best_action_though_a_better_one_is_out_of_bounds():
 @pytest.mark.slow
 def test_spre_follows_a_set_that_the_observation_moves_and_stays_close_to_it():
     probe = moving_optimum()
-    learnt = learn(probe, Spre(entropy_target=-2.0, **SMALL), steps=3_200)
+    learnt = learn(probe, Spre(target_entropy=-2.0, **SMALL), steps=3_200)
     assert learnt.regret(probe) < 0.05
     outside = np.linalg.norm(learnt.raw_actions(probe) - learnt.actions(probe), axis=-1)
     assert outside.max() < 0.1
@@ -49,7 +48,7 @@ def test_a_value_that_depends_on_the_observation_is_learnt():
     probe = observed_reward()
     learnt = learn(probe, Spre(penalty=0.0, **SMALL), steps=1_600)
     observations = jnp.asarray(probe.observations)
-    values = critic_values(learnt.state.trained.critic, observations, jnp.zeros((2, 2)))[..., 0]
+    values = q_values(learnt.state.trained.critic, observations, jnp.zeros((2, 2)))[..., 0]
     np.testing.assert_allclose(values, np.broadcast_to(probe.value(0.99)[:, None], values.shape), atol=0.1)
 
 
@@ -82,13 +81,13 @@ def step_once(learner, spec, seed=0):
 
 @pytest.mark.slow
 def test_the_critics_regress_on_the_soft_target_of_the_less_optimistic_twin():
-    learner, spec = Sac(hidden=(8,), batch_size=4, gamma=0.9, temperature=0.3), spec_of(boundary_optimum())
+    learner, spec = Sac(hidden=(8,), batch_size=4, gamma=0.9, alpha=0.3), spec_of(boundary_optimum())
     state, batch, noise, _, metrics = step_once(learner, spec)
     proposal = learner.proposal(state.trained.actor, batch.next_observation)
-    following = learner.law(spec, batch.next_observation, proposal, noise[1])
-    least = critic_values(state.target_critic, batch.next_observation, following.value)[..., 0].min(axis=1)
+    following = learner.sample(spec, batch.next_observation, proposal, noise[1])
+    least = q_values(state.target_critic, batch.next_observation, following.value)[..., 0].min(axis=1)
     target = 0.5 + 0.9 * (least - 0.3 * following.log_density)
-    values = critic_values(state.trained.critic, batch.observation, batch.action)[..., 0]
+    values = q_values(state.trained.critic, batch.observation, batch.action)[..., 0]
     expected = jnp.mean(jnp.sum((values - target[:, None]) ** 2, axis=1))
     assert float(metrics["critic_loss"]) == pytest.approx(float(expected), rel=1e-5)
 
@@ -101,7 +100,7 @@ def test_the_penalty_changes_the_actors_gradient_only():
     *_, priced, _ = step_once(Spre(penalty=1.0, **settings), spec)
     for one, other in zip(jax.tree.leaves(plain.critic), jax.tree.leaves(priced.critic), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert float(plain.log_temperature) == float(priced.log_temperature)
+    assert float(plain.log_alpha) == float(priced.log_alpha)
     assert not np.allclose(plain.actor[-1].bias, priced.actor[-1].bias)
 
 
@@ -109,9 +108,9 @@ def test_the_penalty_changes_the_actors_gradient_only():
 @pytest.mark.parametrize(
     ("log_std", "target", "is_wider"), [(-3.0, -1.0, False), (-0.5, -1.0, True), (-3.0, -2.0, True)]
 )
-def test_a_tuned_temperature_moves_the_entropy_to_its_target_per_dimension(log_std, target, is_wider):
+def test_a_tuned_alpha_moves_the_entropy_to_its_target_per_dimension(log_std, target, is_wider):
     """The entropy of N(0, e^-3) is -1.6 per entry, that of N(0, e^-0.5) is 0.9, less what the squashing takes."""
-    learner, spec = Sac(hidden=(8,), batch_size=64, entropy_target=target), spec_of(boundary_optimum())
+    learner, spec = Sac(hidden=(8,), batch_size=64, target_entropy=target), spec_of(boundary_optimum())
     state = learner.init(jax.random.key(0), spec)
     last = state.trained.actor[-1]
     bias = jnp.asarray([0.0, 0.0, log_std, log_std])
@@ -123,13 +122,13 @@ def test_a_tuned_temperature_moves_the_entropy_to_its_target_per_dimension(log_s
     )
     assert (float(metrics["entropy"]) > 2 * target) == is_wider
     # A gradient step goes against the sign: less temperature where the policy is wider than wanted.
-    assert float(gradient.log_temperature) == pytest.approx(float(metrics["entropy"]) - 2 * target, rel=1e-4)
+    assert float(gradient.log_alpha) == pytest.approx(float(metrics["entropy"]) - 2 * target, rel=1e-4)
 
 
 @pytest.mark.parametrize("target", [0.7, float("nan"), "x", True])
-def test_an_entropy_target_that_no_policy_can_have_is_refused(target):
+def test_an_target_entropy_that_no_policy_can_have_is_refused(target):
     with pytest.raises(ConfigurationError, match="at most ln 2"):
-        Sac(entropy_target=target)
+        Sac(target_entropy=target)
 
 
 def test_valid_rates_are_measured_on_draws_of_the_policy():
@@ -140,6 +139,6 @@ def test_valid_rates_are_measured_on_draws_of_the_policy():
     assert np.unique(np.asarray(drawn), axis=1).shape == (3, 50, 2)
 
 
-def test_a_temperature_of_zero_is_refused():
+def test_an_alpha_of_zero_is_refused():
     with pytest.raises(ConfigurationError, match="positive"):
-        Sac(temperature=0.0)
+        Sac(alpha=0.0)

@@ -12,7 +12,7 @@ import pytest
 
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.registry import make_learner
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 from tests.learners.discrete_probe import ring_optimum
 from tests.learners.probes import Probe, allocation_optimum, boundary_optimum
 
@@ -75,7 +75,7 @@ def priced(name: str, updates: int = 0, **settings: Any) -> Priced:
     state = learner.adapt(state, spec, draw, jnp.asarray(ACTIONS), True)
     outcome = Outcome(jnp.ones(ACTIONS), jnp.zeros(ACTIONS), seen[0], jnp.ones(ACTIONS, bool))
     memories = learner.remember(spec, seen[0], draw, outcome)
-    ring = memories[learner.rings[0]].transition
+    ring = memories[learner.buffers[0]].transition
     batch = jax.tree.map(lambda leaf: leaf[:BATCH], ring)
     if getattr(learner, "rollout", 0):
         batch = Transition(*(leaf[None] for leaf in batch))

@@ -9,12 +9,11 @@ import pytest
 
 from inbounds.constraints import Box
 from inbounds.errors import ConfigurationError, UnknownNameError
-from inbounds.learners.critics import critic_values
-from inbounds.learners.dpre import Dpre
 from inbounds.learners.learner import Outcome, Spec
-from inbounds.learners.td3 import Td3
+from inbounds.learners.td3 import Dpre, Td3
 from inbounds.policies.acceptance import project_proposals
-from inbounds.replay.ring import Transition
+from inbounds.policies.networks import q_values
+from inbounds.replay.buffer import Transition
 from tests.learners.probes import boundary_optimum, delayed_reward, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
@@ -52,7 +51,7 @@ def test_a_value_is_carried_back_over_one_step():
     learnt = learn(probe, Dpre(penalty=0.0, gamma=0.5, **SMALL), steps=1_600)
     observations = jnp.asarray(probe.observations)
     action = learnt.learner.squashed(learnt.state.actor, observations)
-    values = critic_values(learnt.state.critic, observations, action)[..., 0]
+    values = q_values(learnt.state.critic, observations, action)[..., 0]
     np.testing.assert_allclose(values, np.broadcast_to(probe.value(0.5)[:, None], values.shape), atol=0.1)
 
 
@@ -85,10 +84,8 @@ def test_the_critic_regresses_on_the_less_optimistic_target_critic():
     batch = batch_at(jnp.zeros((4, 1)), jnp.full((4, 2), 0.1), discount=1.0)
     following = jnp.full((4, 2), 0.3)
     loss, _ = learner.critic_loss(state.critic, state, spec, batch, following)
-    target = 0.5 + 0.9 * critic_values(state.target_critic, batch.next_observation, following)[..., 0].min(
-        axis=1
-    )
-    values = critic_values(state.critic, batch.observation, batch.action)[..., 0]
+    target = 0.5 + 0.9 * q_values(state.target_critic, batch.next_observation, following)[..., 0].min(axis=1)
+    values = q_values(state.critic, batch.observation, batch.action)[..., 0]
     assert float(loss) == pytest.approx(
         float(jnp.mean(jnp.sum((values - target[:, None]) ** 2, axis=1))), rel=1e-5
     )
@@ -135,7 +132,7 @@ def test_exploration_noise_is_a_share_of_half_the_box():
     observation, keys = jnp.ones((1, 4_000, 1)), jax.random.split(jax.random.key(1), 1)
     draw = learner.act(states, spec, observation, jnp.zeros((1, 4_000, 0)), keys, warm=False)
     state = jax.tree.map(lambda leaf: leaf[0], states)
-    centre = learner.deterministic(state, spec, observation[0], jnp.ones(2))
+    centre = learner.mode(state, spec, observation[0], jnp.ones(2))
     moved = np.asarray(draw.action[0] - centre)
     np.testing.assert_allclose(moved.std(axis=0), 0.4, rtol=0.05)
     np.testing.assert_allclose(moved.mean(axis=0), 0.0, atol=0.03)
@@ -149,7 +146,7 @@ def test_valid_rates_are_measured_without_noise():
     state = learner.init(jax.random.key(0), spec)
     observation = jnp.ones((3, 1))
     drawn = learner.samples(state, spec, observation, jnp.ones(2), jax.random.key(1), 5)
-    raw = learner.deterministic(state, spec, observation, jnp.ones(2))
+    raw = learner.mode(state, spec, observation, jnp.ones(2))
     np.testing.assert_array_equal(drawn, np.broadcast_to(np.asarray(raw)[:, None], (3, 5, 2)))
 
 

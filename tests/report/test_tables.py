@@ -11,6 +11,7 @@ import pytest
 
 from inbounds.report.tables import (
     ARTEFACTS,
+    NOT_KEPT,
     NOT_RUN,
     headline_table,
     number,
@@ -75,6 +76,22 @@ def test_preparation_stands_in_the_table_of_a_suite_where_it_is_known() -> None:
     column = head.split(" | ").index("preparation")
     assert [row.split(" | ")[column] for row in rows] == ["120 s", "1.3 s", "unknown"]
     assert "preparation" not in suite_table([make_result()], "paper")
+
+
+def test_the_best_policy_stands_beside_the_last_one() -> None:
+    last = make_result()
+    numbers = {**last.final, "return": [100.0 for _ in last.seeds]}
+    kept_best = {"provenance": tuple({**origin, "policy": "best"} for origin in last.provenance)}
+    _, _, *rows = suite_table(
+        [
+            dataclasses.replace(last, best=numbers),
+            dataclasses.replace(last, task="ant", **kept_best),
+        ],
+        "paper",
+    ).splitlines()
+    both, best_alone = ([word.strip() for word in row.split("|")][3:5] for row in rows)
+    assert both[1] == "100" and both[0] not in ("100", NOT_KEPT)
+    assert best_alone[0] == NOT_KEPT and best_alone[1] != NOT_KEPT
 
 
 def test_the_trivial_policy_is_the_best_of_the_references() -> None:

@@ -110,3 +110,24 @@ class Line(gymnasium.Env[Any, Any]):
         shrinking = 1.0 - 0.2 * self.time if self.flaw == "empties" else 1.0 + 0.01 * self.time
         first = float("nan") if self.flaw == "nan" and self.time == 3 else self.position
         return np.array([first, shrinking, 0.25 if size == 1.0 else size])
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Counts its steps and keeps copies of the actions; two entries each, in [-1, 1] unless told otherwise."""
+
+    def __init__(self, action_space: gymnasium.Space[Any] | None = None) -> None:
+        self.observation_space = Box(-np.inf, np.inf, (2,), dtype=np.float64)
+        self.action_space = action_space or Box(-1.0, 1.0, (2,))
+        self.received: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.received = []
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.received.append(np.array(action))
+        return self._answer()
+
+    def _answer(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([float(len(self.received)), 0.0]), 1.0, False, False, {}

@@ -110,6 +110,15 @@ def test_a_bad_action_is_refused_and_nothing_moves(action, error):
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.parametrize("environment_id", ["inbounds/BSS3z-v0", "inbounds/Reacher-v0"])
+def test_the_unwrapped_environment_refuses_what_the_environment_refuses(environment_id):
+    inner = gymnasium.make(environment_id).unwrapped
+    inner.reset(seed=0)
+    with pytest.raises(InfeasibleActionError):
+        inner.step(np.full(inner.action_space.shape, 1000.0, np.float32))
+    inner.close()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_may_start_with_leaving_every_bike_where_it_stands(name):
     task = bike_sharing_task(name)

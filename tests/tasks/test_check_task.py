@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,6 +14,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.errors import ConfigurationError
+from inbounds.learners.sac import Sac
 from tests.tasks.own_environments import Line, Plant
 
 GOOD = ib.WeightedL1(weights=[1.0], bound=ib.obs[1])
@@ -98,6 +101,44 @@ def test_scales_that_were_measured_are_not_asked_for_again() -> None:
 
 def test_the_built_in_tasks_can_be_checked_too() -> None:
     assert ib.check_task(ib.make("reacher"), steps=60).is_ready
+
+
+class HostOnly(ib.Ball):
+    """A set as one writes it for the host alone: its level is a number of numpy."""
+
+    def level(self, at: Any, action: Any) -> Any:
+        return np.sum(np.square(np.asarray(action)), axis=-1)
+
+
+def plant(constraint: Any) -> ib.Task:
+    return ib.Task(Plant, constraint, horizon=6, name="plant")
+
+
+def test_a_set_that_cannot_be_compiled_is_a_problem_before_training() -> None:
+    report = ib.check_task(plant(HostOnly(1.0)), steps=20)
+    problems = [one for one in report.findings if one.level == "problem"]
+    (compiled,) = [one for one in problems if "compiled function" in one.what]
+    assert not report.is_ready, found(report)
+    assert (
+        "the constraint fails there with Tracer" in compiled.what and "ib.check_constraint" in compiled.remedy
+    )
+
+
+def test_a_set_that_float32_cannot_meet_is_a_problem_before_training() -> None:
+    thin = ib.Polytope([[1.0, -1.0], [-1.0, 1.0]], [2.1e-8, -1.1e-8]) & ib.Box([0.6, 0.6], [0.9, 0.9])
+    report = ib.check_task(plant(thin), steps=20)
+    assert not report.is_ready
+    assert "float32 numbers of training have no action" in found(report) and "widen it" in found(report)
+
+
+@pytest.mark.slow
+def test_joined_sets_that_read_only_weights_are_ready_to_train_and_train(tmp_path: Path) -> None:
+    task = plant(ib.WeightedL1(ib.obs["load"], 1.0) & ib.Ball(0.5))
+    assert ib.check_task(task, steps=20).is_ready
+    settings = {"warm_up": 40, "environments": 3, "seeds": 1, "episodes": 2, "evaluate_every": 0}
+    ib.train(task, Sac(hidden=(16,), batch_size=16), steps=60, out=tmp_path / "run", **settings)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    assert rows and all(row["worst_violation"] <= 0 for row in rows)
 
 
 def test_only_a_task_can_be_checked() -> None:

@@ -20,7 +20,7 @@ from inbounds.errors import (
     SimulationError,
 )
 from inbounds.tasks.compiled import CompiledStep
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, CompiledGymnasium, guarded, keys_of
+from inbounds.tasks.compiled_gymnasium import CompiledBatch, CompiledGymnasium, GuardedGymnasium, keys_of
 
 LOW, HIGH = np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 BOX = Box(LOW, HIGH)
@@ -183,7 +183,7 @@ def test_a_reward_that_is_no_number_is_an_error_that_says_why_and_moves_nothing(
 
 
 def test_the_guarded_environment_refuses_what_leaves_the_constraint() -> None:
-    environment = guarded(WALK, BOX, action_low=LOW, action_high=HIGH, task_name="walk")
+    environment = GuardedGymnasium(WALK, BOX, action_low=LOW, action_high=HIGH, task_name="walk")
     environment.reset(seed=0)
     with pytest.raises(InfeasibleActionError, match="walk"):
         environment.step(np.array([0.0, 1.25]))

@@ -76,7 +76,7 @@ def test_the_loaded_policy_computes_what_the_learner_computed(task: ib.Task, run
     environment = task.make_environment()
     observation, _ = environment.reset(seed=4)
     state = jax.tree.map(lambda leaf: leaf[0], opened.states)
-    raw = opened.learner.deterministic(state, opened.spec, jnp.asarray(observation), jnp.asarray([0.7, 0.3]))
+    raw = opened.learner.mode(state, opened.spec, jnp.asarray(observation), jnp.asarray([0.7, 0.3]))
     expected = task.constraint.project(observation, np.asarray(raw, np.float64))
     np.testing.assert_allclose(policy.act(observation, deterministic=True), expected, atol=1e-5)
     for _ in range(20):
@@ -158,7 +158,7 @@ def test_learners_see_observations_relative_to_what_was_measured(name: str) -> N
     learner, key, preference = make_learner(name, hidden=(8,)), jax.random.key(1), jnp.asarray([0.9, 0.1])
     relative = jnp.asarray([[0.5, -2.0], [1.0, 0.25]])
     seen = relative * scale + shift
-    expected = learner.deterministic(learner.init(key, plain), plain, relative, preference)
+    expected = learner.mode(learner.init(key, plain), plain, relative, preference)
     state = learner.init(key, scaled)
-    np.testing.assert_allclose(learner.deterministic(state, scaled, seen, preference), expected, atol=1e-5)
+    np.testing.assert_allclose(learner.mode(state, scaled, seen, preference), expected, atol=1e-5)
     assert {"actor/input_shift", "actor/input_scale"} <= set(flatten(learner.export(state)))

@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from inbounds.constraints import Ball, Box, Polytope, SumBand, WeightedL1, obs
-from inbounds.errors import InvalidInputError
+from inbounds.constraints import Ball, Box, Constraint, Polytope, RateLimit, SumBand, WeightedL1, obs
+from inbounds.errors import EmptySetError, InvalidInputError
 from inbounds.tasks.spaces import ConstrainedBox
 
 LOW, HIGH = np.full(3, -1.0), np.full(3, 1.0)
@@ -43,6 +43,45 @@ def test_every_sample_is_feasible_in_float64_after_rounding_to_float32(kind: str
         assert action.dtype == np.float32 and action.shape == (3,)
         assert float(constraint.violation(np.array([5.0, -3.0, 0.5]), action.astype(np.float64))) <= 0.0
         assert action in here
+
+
+THIN: dict[str, tuple[Constraint, type[np.floating]]] = {
+    "half precision": (SumBand(total=1.0, tolerance=1e-3) & Box(LOW, HIGH), np.float16),
+    "half precision beside zero": (Ball(radius_squared=0.7501) & Box(np.full(3, 0.5), HIGH), np.float16),
+    "a slab of a few numbers": (Polytope([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]], [1.8e-7, 0.0]) & Box(LOW, HIGH),
+                                np.float32),
+    "a corner of the box": (SumBand(total=3.0, tolerance=9e-6) & Box(LOW, HIGH), np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THIN)
+def test_the_space_contains_what_it_draws_from_thin_sets_and_in_every_type(name: str) -> None:
+    constraint, kind = THIN[name]
+    here = ConstrainedBox(constraint, LOW, HIGH, dtype=kind, seed=0)
+    for _ in range(20):
+        action = here.sample()
+        assert action.dtype == kind and action in here
+
+
+def test_a_box_narrower_than_the_constraint_holds_for_samples_too() -> None:
+    here = ConstrainedBox(Ball(radius_squared=100.0), LOW, HIGH, seed=0)
+    assert all(here.sample() in here for _ in range(50))
+
+
+def test_a_set_between_two_numbers_of_the_type_is_refused_with_a_remedy() -> None:
+    gap = Polytope([[1.0, -1.0], [-1.0, 1.0]], [2.1e-8, -1.1e-8]) & Box([0.6, 0.6], [0.9, 0.9])
+    sides = np.full(2, 0.6), np.full(2, 0.9)
+    with pytest.raises(EmptySetError, match=r"rounded to float32.* Widen the constraint, or give .* float64"):
+        ConstrainedBox(gap, *sides, seed=0).sample()
+    wide = ConstrainedBox(gap, *sides, dtype=np.float64, seed=0)
+    assert wide.sample() in wide
+
+
+def test_a_state_without_any_action_has_no_sample() -> None:
+    here = ConstrainedBox(RateLimit(0.1) & Box(LOW, HIGH), LOW, HIGH, seed=0)
+    here.move_to(np.zeros(1), np.full(3, 5.0))
+    with pytest.raises(EmptySetError, match=r"a\[0\] >= previous_action\[0\] - 0.1"):
+        here.sample()
 
 
 def test_samples_follow_the_observation() -> None:

@@ -1,4 +1,4 @@
-"""Which policy is kept: each seed's best evaluated one, through stops and resumes, or the last."""
+"""A run folder holds the last policy and the best evaluated one of each seed, through stops and resumes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from inbounds.deploy.policy import load
-from inbounds.errors import ConfigurationError
+from inbounds.errors import InvalidInputError
 from inbounds.learners.aram import Aram
 from inbounds.training.api import train
 from inbounds.training.best_policy import better_of, or_latest, unjudged
@@ -22,8 +22,9 @@ from inbounds.training.loop import Training, resolved
 from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes
 
-TINY = Aram(hidden=(4,), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False)
+TINY = Aram(hidden=(4,), batch_size=16, proposals=4)
 SHORT = {"warm_up": 20, "capacity": 300, "episodes": 1, "checkpoint_every": 40, "environments": 2, "seeds": 2}
+RAW = {"scale_observations": False, "scale_rewards": False}
 SCRIPT = {40: (1.0, 5.0), 80: (3.0, 5.0), 120: (2.0, 4.0)}
 """What the two seeds are told to have earned: seed 0 is best in the middle, seed 1 ties and then falls."""
 KEPT = (80, 40)
@@ -77,7 +78,7 @@ class Scripted:
 
 def trained(folder: Path, **settings):
     task = probes.moving_optimum().task
-    return train(task, TINY, out=folder, **{"steps": 120, "evaluate_every": 40, **SHORT, **settings})
+    return train(task, TINY, out=folder, **{"steps": 120, "evaluate_every": 40, **RAW, **SHORT, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ def whole(tmp_path_factory):
 @pytest.mark.slow
 def test_the_run_folder_holds_the_best_policy_of_every_seed(whole):
     folder, _, judged = whole
-    kept = load_file(folder / "policy.safetensors")
+    kept = load_file(folder / "best.safetensors")
     assert kept.keys() == judged[40].keys()
     for name, array in kept.items():
         for seed, step in enumerate(KEPT):
@@ -103,10 +104,10 @@ def test_the_run_folder_holds_the_best_policy_of_every_seed(whole):
 
 
 @pytest.mark.slow
-def test_the_summary_says_when_the_kept_policies_were_judged(whole):
+def test_the_summary_says_when_the_best_policies_were_evaluated(whole):
     _, summary, _ = whole
-    assert [(row["step"], row["return"]) for row in summary.kept] == [(80, 3.0), (40, 5.0)]
-    assert "that of steps 40 to 80, the best evaluated: 4" in str(summary)
+    assert [(row["step"], row["return"]) for row in summary.best] == [(80, 3.0), (40, 5.0)]
+    assert "best return        4, evaluated at steps 40 to 80" in str(summary)
 
 
 @pytest.mark.slow
@@ -114,18 +115,23 @@ def test_a_resumed_run_still_knows_its_best_policy(whole, tmp_path, monkeypatch)
     Scripted(monkeypatch)
     trained(tmp_path / "run", steps=80)
     trained(tmp_path / "run", resume=True)
-    resumed, uninterrupted = (path / "policy.safetensors" for path in (tmp_path / "run", whole[0]))
-    assert resumed.read_bytes() == uninterrupted.read_bytes()
+    for name in ("policy.safetensors", "best.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole[0] / name).read_bytes()
 
 
 @pytest.mark.slow
-def test_the_last_policy_is_kept_where_it_is_asked_for(tmp_path, monkeypatch):
-    judged = Scripted(monkeypatch)
-    summary = trained(tmp_path / "run", policy="last")
-    for name, array in load_file(tmp_path / "run" / "policy.safetensors").items():
-        np.testing.assert_array_equal(array, judged.policies[120][name], err_msg=name)
-    assert [row["step"] for row in summary.kept] == [120, 120]
-    assert "kept policy" not in str(summary)
+def test_the_run_folder_holds_the_last_policy_which_load_takes_unless_told_otherwise(whole):
+    folder, _, judged = whole
+    for name, array in load_file(folder / "policy.safetensors").items():
+        np.testing.assert_array_equal(array, judged[120][name], err_msg=name)
+    observation = np.zeros(load(folder).observation_size)
+    actions = [
+        load(folder, policy=policy).act(observation, deterministic=True) for policy in ("last", "best")
+    ]
+    np.testing.assert_array_equal(load(folder).act(observation, deterministic=True), actions[0])
+    assert np.any(actions[0] != actions[1])
+    with pytest.raises(InvalidInputError, match="'last' or 'best'"):
+        load(folder, policy="first")
 
 
 @pytest.mark.slow
@@ -144,19 +150,14 @@ def test_a_run_saved_before_its_first_evaluation_holds_what_it_has_learnt_so_far
         assert not np.array_equal(array, first[name])
 
 
-def test_another_choice_of_policy_is_refused():
-    with pytest.raises(ConfigurationError, match="'best' or the 'last'"):
-        TrainingConfig(policy="first")  # type: ignore[arg-type]
-
-
 @pytest.mark.slow
 def test_a_policy_that_begins_at_the_tasks_start_is_judged_before_it_learns(tmp_path):
-    learner = Aram(hidden=(4,), batch_size=16, proposals=4, critic_lead=0, scale_observations=False)
+    learner = Aram(hidden=(4,), batch_size=16, proposals=4, critic_warmup=0)
     train(
         "bss3z",
         learner,
         out=tmp_path / "run",
-        **{**SHORT, "steps": 400, "evaluate_every": 400, "episodes": 20},
+        **{**SHORT, "steps": 400, "evaluate_every": 400, "episodes": 20, "scale_observations": False},
     )
     folder = RunFolder(tmp_path / "run")
     rows = [row for row in folder.rows(EVALUATIONS) if row["seed"] == 0]
@@ -164,4 +165,6 @@ def test_a_policy_that_begins_at_the_tasks_start_is_judged_before_it_learns(tmp_
     assert rows[0]["return"] > rows[1]["return"]  # never moving a bike is the best there is
     bikes = np.array([20.0, 31.0, 39.0])
     observation = np.concatenate([[5.0, 5.0, 5.0], bikes, [10.0]])
-    np.testing.assert_allclose(load(tmp_path / "run").act(observation, deterministic=True), bikes, atol=1e-3)
+    np.testing.assert_allclose(
+        load(tmp_path / "run", policy="best").act(observation, deterministic=True), bikes, atol=1e-3
+    )

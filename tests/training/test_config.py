@@ -21,7 +21,7 @@ from inbounds.training.config import TrainingConfig
         *((name, 0) for name in ("keep", "environments", "capacity", "episodes")),
         *(("updates_per_step", value) for value in (0, float("nan"), "often")),
         *(("preference", value) for value in ("x", (0.5,), (-0.1, 1.1), (float("nan"), 1.0))),
-        *((name, "x") for name in ("scale_rewards", "scale_observations", "policy")),
+        *((name, "x") for name in ("scale_rewards", "scale_observations")),
     ],
 )
 def test_a_choice_that_cannot_work_is_refused_by_its_name(name: str, value: Any) -> None:
@@ -38,13 +38,13 @@ def test_what_is_no_task_or_no_learner_is_refused_with_the_remedy() -> None:
 
 
 def test_a_policy_is_not_judged_at_weights_that_it_does_not_learn() -> None:
-    with pytest.raises(ConfigurationError, match="least_return_weight"):
+    with pytest.raises(ConfigurationError, match="min_return_weight"):
         ib.train("bss3z", ib.Aram(), steps=10, preference=(0.5, 0.5))
 
 
 @pytest.mark.parametrize("hidden", ["x", (), (0,), 16, (-1,), (2.5,)])
 def test_widths_that_are_none_are_refused(hidden: Any) -> None:
-    with pytest.raises(ConfigurationError, match="widths"):
+    with pytest.raises(ConfigurationError, match="sizes of layers"):
         ib.Aram(hidden=hidden)
 
 

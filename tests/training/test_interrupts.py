@@ -12,12 +12,20 @@ import inbounds as ib
 from inbounds.learners.aram import Aram
 from inbounds.training import interrupts
 from inbounds.training.api import train
-from inbounds.training.checkpoint import latest_checkpoint, read_checkpoint
+from inbounds.training.checkpoint import newest_checkpoint
 from inbounds.training.interrupts import deferred_interrupt
 from inbounds.training.record import METRICS, RunFolder
 
-TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False)
-SETTINGS = {"warm_up": 20, "capacity": 10_000, "episodes": 1, "evaluate_every": 0, "environments": 2}
+TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4)
+SETTINGS = {
+    "warm_up": 20,
+    "capacity": 10_000,
+    "episodes": 1,
+    "evaluate_every": 0,
+    "environments": 2,
+    "scale_observations": False,
+    "scale_rewards": False,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +51,7 @@ def test_ctrl_c_in_the_middle_of_a_turn_saves_and_the_run_can_go_on(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         train(ib.make("reacher"), TINY, out=folder, steps=40_000, callbacks=(press_soon,), **SETTINGS)
-    _, notes = read_checkpoint(latest_checkpoint(folder / "checkpoints"))
-    saved = notes["step"]
+    saved = newest_checkpoint(folder / "checkpoints", pytest.fail).notes["step"]
     assert 2_000 < saved < 40_000
     train(ib.make("reacher"), TINY, out=folder, steps=saved + 100, resume=True, **SETTINGS)
     assert max(row["step"] for row in RunFolder(folder).rows(METRICS)) == saved + 100

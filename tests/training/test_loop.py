@@ -19,16 +19,20 @@ import inbounds as ib
 from inbounds.errors import CheckpointError, ConfigurationError, DivergenceError
 from inbounds.learners.aram import Aram
 from inbounds.learners.focops import Focops
+from inbounds.storage import files
 from inbounds.training import checkpoint as checkpoints
 from inbounds.training.api import train
-from inbounds.training.checkpoint import latest_checkpoint, read_checkpoint
+from inbounds.training.checkpoint import newest_checkpoint, read_checkpoint
 from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Training, available_threads, resolved
 from inbounds.training.record import EVALUATIONS, METRICS, POLICY, RunFolder
 from tests.learners import probes
 
-TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False)
-SHORT = {"warm_up": 20, "capacity": 300, "episodes": 1, "checkpoint_every": 40, "environments": 2}
+TINY = Aram(hidden=(8, 8), batch_size=16, proposals=4)
+SHORT = {
+    **{"warm_up": 20, "capacity": 300, "episodes": 1, "checkpoint_every": 40, "environments": 2},
+    **{"scale_observations": False, "scale_rewards": False},
+}
 
 
 def moving_task():
@@ -36,8 +40,7 @@ def moving_task():
 
 
 def final_arrays(folder):
-    arrays, _ = read_checkpoint(latest_checkpoint(folder / "checkpoints"))
-    return arrays
+    return newest_checkpoint(folder / "checkpoints", pytest.fail).arrays
 
 
 def rows(folder, name):
@@ -144,7 +147,7 @@ def test_a_killed_run_loses_only_what_came_after_its_last_checkpoint(compiled_ru
         time.sleep(0.05)
     started.send_signal(signal.SIGKILL)
     started.wait()
-    stopped_at = json.loads((latest_checkpoint(out / "checkpoints") / "notes.json").read_text())["step"]
+    stopped_at = newest_checkpoint(out / "checkpoints", pytest.fail).notes["step"]
     steps = max(120, stopped_at + 40)
     subprocess.run(
         [sys.executable, "-c", KILLED.format(root=root, out=str(out), steps=steps, resume=True)], check=True
@@ -155,7 +158,7 @@ def test_a_killed_run_loses_only_what_came_after_its_last_checkpoint(compiled_ru
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused_whole(compiled_run, tmp_path):
-    newest = latest_checkpoint(compiled_run[0] / "checkpoints")
+    newest = newest_checkpoint(compiled_run[0] / "checkpoints", pytest.fail).path
     copy = tmp_path / newest.name
     copy.mkdir()
     (copy / "notes.json").write_bytes((newest / "notes.json").read_bytes())
@@ -175,14 +178,14 @@ def test_another_learner_does_not_go_on_with_a_run(compiled_run):
 @pytest.mark.slow
 def test_a_foreign_checkpoint_is_refused(compiled_run, tmp_path):
     folder = shutil.copytree(compiled_run[0], tmp_path / "run")
-    config = json.loads((folder / "config.json").read_text())
+    config = RunFolder(folder).config()
     assert config["learner"]["hidden"] == [8, 8]
     config["learner"]["hidden"] = [9, 9]  # whose checkpoint this is not
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="another learner"):
         train(
             moving_task(),
-            Aram(hidden=(9, 9), batch_size=16, proposals=4, scale_observations=False, scale_rewards=False),
+            Aram(hidden=(9, 9), batch_size=16, proposals=4),
             out=folder,
             steps=200,
             seeds=2,
@@ -200,10 +203,10 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(compiled_run, tmp_path, mon
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "write_sealed", full)
-    with pytest.raises(CheckpointError, match="free some disk"):
+    monkeypatch.setattr(files.os, "write", full)
+    with pytest.raises(CheckpointError, match="Free some disk"):
         checkpoints.write_checkpoint(folder, 20, tree, {}, keep=1)
-    arrays, notes = read_checkpoint(latest_checkpoint(folder))
+    _, arrays, notes = newest_checkpoint(folder, pytest.fail)
     assert notes["step"] == 10 and arrays["weights"].tolist() == [0, 1, 2]
     assert [path.name for path in folder.iterdir()] == ["step-000000000010"]
 
@@ -234,7 +237,7 @@ def test_a_callback_can_stop_a_run_after_a_checkpoint(tmp_path):
         callbacks=[lambda row: row["kind"] == "evaluation"],
         **SHORT,
     )
-    assert latest_checkpoint(tmp_path / "run" / "checkpoints").name.endswith("40")
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints", pytest.fail).path.name.endswith("40")
 
 
 def test_an_existing_run_is_never_overwritten(compiled_run):
@@ -296,7 +299,7 @@ def test_a_loaded_policy_is_centred_where_the_trained_one_is(compiled_run):
 
     state = jax.tree.map(lambda leaf: leaf[0], run.states)
     seen = np.array([0.5, 0.5])
-    trained = run.learner.deterministic(
+    trained = run.learner.mode(
         state, run.spec, jax.numpy.asarray(seen, jax.numpy.float32), jax.numpy.array([0.9, 0.1])
     )
     raw = np.asarray(trained)

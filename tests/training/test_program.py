@@ -69,13 +69,13 @@ def test_fifty_updates_on_the_same_batches_agree_with_a_seed_alone(together):
     learners = made.init(keys).learner
     many = jax.jit(jax.vmap(trained))(learners)
     one = jax.jit(trained)(jax.tree.map(lambda leaf: leaf[1], learners))
-    for batched, single in zip(jax.tree.leaves(many.trained), jax.tree.leaves(one.trained), strict=True):
+    for batched, single in zip(jax.tree.leaves(many.params), jax.tree.leaves(one.params), strict=True):
         scale = np.max(np.abs(single)) + 1e-12
         np.testing.assert_allclose(np.asarray(batched[1]) / scale, np.asarray(single) / scale, atol=1e-5)
 
 
 def test_different_seeds_start_differently(together):
-    weights = np.asarray(together[2].learner.trained.actor[0].weight)
+    weights = np.asarray(together[2].learner.params.actor[0].weight)
     assert not np.array_equal(weights[0], weights[1])
 
 

@@ -10,7 +10,7 @@ from inbounds.learners.artd3 import ArTd3
 from inbounds.learners.td3 import Td3
 from inbounds.training.reward_sign import RewardWarning
 
-TINY = {"hidden": (8, 8), "batch_size": 16, "proposals": 4, "scale_observations": False}
+TINY = {"hidden": (8, 8), "batch_size": 16, "proposals": 4}
 RUN = {
     "steps": 40,
     "warm_up": 20,
@@ -30,7 +30,7 @@ RUN = {
         (Aram(augmented=False), 0),
         (Td3(), 0),
     ],
-    ids=["aram", "one ring", "artd3", "no self-loops", "td3"],
+    ids=["aram", "one buffer", "artd3", "no self-loops", "td3"],
 )
 def test_only_learners_on_the_augmented_mdp_need_a_sign_and_one_warning_is_enough(learner, times):
     told = []
@@ -52,13 +52,14 @@ def test_python_warns_at_the_line_that_called_the_library():
 @pytest.mark.parametrize(
     ("lifted", "beforehand", "times"),
     [(True, False, 0), (False, True, 0), (False, False, 1)],
-    ids=["by the learner", "by hand", "not at all"],
+    ids=["by training", "by hand", "not at all"],
 )
 def test_training_warns_unless_rewards_are_lifted(tmp_path, lifted, beforehand, times):
     told, task = [], dataclasses.replace(ib.make("reacher"), reward_shift=0.0)
     assert task.ends_only_in_failure
     task = task.normalised(observations=False) if beforehand else task
-    learner, settings = Aram(**TINY, scale_rewards=lifted), {"out": tmp_path / "run", "warn": told.append}
+    learner, settings = Aram(**TINY), {"out": tmp_path / "run", "warn": told.append}
+    settings |= {"scale_observations": False, "scale_rewards": lifted}
     ib.train(task, learner, **settings, **RUN)
     assert len(told) == times
     ib.train(task, learner, **settings, resume=True, **RUN | {"steps": 80})

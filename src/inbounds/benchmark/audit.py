@@ -150,7 +150,7 @@ def _replay(
             excess = float(task.constraint.violation(observation, action, previous_action=before))
         else:
             invalid, excess = invalid + 1, math.inf
-        if excess > 0.0 and (worst is None or excess > worst.excess):
+        if not excess <= 0.0 and (worst is None or excess > worst.excess):
             reason = safety.interventions()[-1].reason
             worst = Violation(count, len(returns) - 1, excess, reason, action.tolist())
         excesses[count] = excess
@@ -165,7 +165,7 @@ def _replay(
             safety.reset(start)
     environment.close()
     whole = returns[:-1]
-    is_violation = excesses[:count] > 0.0
+    is_violation = ~(excesses[:count] <= 0.0)
     acceptance = policy.acceptance() if policy.acceptance else 1.0 - float(is_violation.mean())
     return Certificate(
         policy=policy.name,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.benchmark.result_shapes import CELL_SHAPE
+from inbounds.errors import InvalidInputError
+from inbounds.reading import read_object, require_name, require_shape
+from inbounds.training.record import as_tuples
 
+PLAN_AGAIN = "Remove it and run the suite again, which writes it anew and goes on."
 Values = tuple[tuple[str, Any], ...]
 """Settings by name, as pairs, so that a cell can be compared and hashed."""
 
@@ -70,42 +73,24 @@ class Cell:
         return {**dataclasses.asdict(self), "settings": dict(self.settings), "training": dict(self.training)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Cell:
-        """Read what `as_json` returned."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        if set(data) != known:
-            raise ConfigurationError(
-                f"this is no cell of a suite: {sorted(set(data) ^ known)}. Plan the suite again."
-            )
-        return cls(**{**data, "settings": pairs(data["settings"]), "training": pairs(data["training"])})
-
-
-def read_written(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a file that a cell's folder holds; one that is damaged is named, with what to do about it."""
-    try:
-        read = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{path} is damaged ({error}). {remedy}") from error
-    if not isinstance(read, dict):
-        raise InvalidInputError(f"{path} is damaged (it holds no fields). {remedy}")
-    return read
+    def from_json(cls, data: Mapping[str, Any], origin: str = "this", remedy: str = PLAN_AGAIN) -> Cell:
+        """Read what `as_json` returned; its name, which will be that of a folder, must be one."""
+        if unknown := sorted(set(data) - set(CELL_SHAPE)):
+            raise InvalidInputError(f"{origin} is no cell of a suite: it has {', '.join(unknown)}. {remedy}")
+        require_shape(data, CELL_SHAPE, origin, remedy)
+        cell = cls(**{**data, "settings": pairs(data["settings"]), "training": pairs(data["training"])})
+        require_name(cell.name, origin, remedy)
+        return cell
 
 
 def read_cell(path: Path) -> Cell:
     """Read the file that says what a folder is for."""
-    return Cell.from_json(
-        read_written(path, "Remove it and run the suite again, which writes it anew and goes on.")
-    )
+    return Cell.from_json(read_object(path, PLAN_AGAIN), str(path))
 
 
 def pairs(values: Mapping[str, Any]) -> Values:
     """Return settings in the form that cells keep."""
     return tuple((name, as_tuples(value)) for name, value in values.items())
-
-
-def as_tuples(value: Any) -> Any:
-    """Return JSON's lists as the tuples that settings are made of."""
-    return tuple(as_tuples(entry) for entry in value) if isinstance(value, list | tuple) else value
 
 
 def option(name: str, value: Any) -> list[str]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from inbounds.benchmark.cell import read_cell
+from inbounds.benchmark.result_shapes import REFERENCES_SHAPE
 from inbounds.benchmark.results import Result, collect_run, load_result, merged
 from inbounds.benchmark.suite import suite_by_name
 from inbounds.benchmark.trained import run_folders
 from inbounds.benchmark.worker import CELL, FINAL
 from inbounds.errors import InvalidInputError
+from inbounds.reading import read_object
 
 REFERENCES = "references.json"
+MEASURE_AGAIN = "Remove it and run `inbounds benchmark references` again."
 
 
 def read_results(paths: Sequence[Path]) -> list[Result]:
@@ -44,8 +46,10 @@ def read_one(path: Path) -> list[Result]:
 
 def is_result_file(path: Path) -> bool:
     """Tell whether a JSON file is a result, by its first line and field."""
-    with open(path, encoding="utf-8") as handle:
-        return handle.readline().strip() == "{" and handle.readline().startswith('"format": ')
+    if not path.is_file():
+        return False
+    with open(path, "rb") as handle:
+        return handle.readline(8).strip() == b"{" and handle.readline(16).startswith(b'"format": ')
 
 
 def read_named_folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:
@@ -76,38 +80,50 @@ def unique_names(results: list[Result], folders: list[Path], root: Path) -> list
     return named
 
 
-def finished_cells(roots: Sequence[Path], suite: str) -> list[Result]:
+def finished_cells(
+    roots: Sequence[Path], suite: str, leave_out: Callable[[str], None] | None = None
+) -> list[Result]:
     """Return the finished cells of a suite below some roots (runs/SUITE on each machine), merged.
 
-    A cell that was run for fewer steps or seeds than the suite plans is finished, but not complete.
+    A cell that was run for fewer steps or seeds than the suite plans is finished, but not complete. A damaged cell
+    raises, or, where `leave_out` is told why, is left out.
     """
     planned = {cell.name: cell for cell in suite_by_name(suite).cells()}
     found = []
     for root in roots:
         for cell in sorted((root / suite).glob(f"*/{CELL}")):
-            if (cell.parent / FINAL).exists():
-                result, plan = collect_run(cell.parent, suite), planned.get(cell.parent.name, read_cell(cell))
-                found.append(
-                    dataclasses.replace(result, expected_seeds=plan.seeds, expected_steps=plan.steps)
-                )
+            if not (cell.parent / FINAL).exists():
+                continue
+            try:
+                result, own = collect_run(cell.parent, suite), read_cell(cell)
+            except InvalidInputError as error:
+                if leave_out is None:
+                    raise
+                leave_out(str(error))
+                continue
+            plan = planned.get(own.name, own)
+            found.append(dataclasses.replace(result, expected_seeds=plan.seeds, expected_steps=plan.steps))
     return merged(found)
 
 
 def references_near(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """Return what reference policies got, where it was measured: references.json in, beside or above the results."""
+    """Return what reference policies got, where it was measured: references.json in, beside or above the results.
+
+    Another program's file of that name says nothing about tasks, and is passed over.
+    """
     for path in paths:
         for folder in (path, *path.resolve().parents[:2], path / "results"):
-            if (folder / REFERENCES).is_file():
+            if (folder / REFERENCES).is_file() and "tasks" in read_object(folder / REFERENCES, MEASURE_AGAIN):
                 return read_references(folder / REFERENCES)
     return {}
 
 
 def read_references(path: Path) -> dict[str, dict[str, Any]]:
     """Return mean, deviation and episodes by task and reference policy."""
-    try:
-        tasks = json.loads(path.read_text())["tasks"]
-        return {task: entry["played"] for task, entry in tasks.items()}
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InvalidInputError(
-            f"{path} is damaged ({error}). Run `inbounds benchmark references` again."
-        ) from error
+    return {task: entry["played"] for task, entry in read_measured(path).items()}
+
+
+def read_measured(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what references.json holds by task: what was played, and its provenance."""
+    measured: dict[str, dict[str, Any]] = read_object(path, MEASURE_AGAIN, REFERENCES_SHAPE)["tasks"]
+    return measured

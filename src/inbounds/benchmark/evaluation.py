@@ -10,7 +10,7 @@ Definitions (docs/metrics.md has them at length):
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from inbounds.benchmark.solver_calls import SolverCalls, count_solver_calls
 from inbounds.benchmark.trained import TrainedRun
-from inbounds.learners.learner import Spec
+from inbounds.learners.learner import Learner, Spec
 from inbounds.training.evaluate import Evaluation, Evaluator
 from inbounds.training.loop import available_threads
 
@@ -116,45 +116,32 @@ def evaluate_run(
     )
 
 
-class WithNoise:
-    """A deterministic learner whose raw samples carry the exploration noise of training."""
-
-    def __init__(self, learner: Any) -> None:
-        """Wrap a learner that has an `exploration` scale, in units of [-1, 1]."""
-        self.learner = learner
-
-    def __getattr__(self, name: str) -> Any:
-        """Leave everything else to the learner."""
-        return getattr(self.learner, name)
+def with_noise(learner: Learner) -> Callable[..., jax.Array]:
+    """Return the learner's `samples` with the exploration noise of training, clipped to the box."""
 
     def samples(
-        self,
-        state: Any,
-        spec: Spec,
-        observation: jax.Array,
-        preference: jax.Array,
-        key: jax.Array,
-        count: int,
+        state: Any, spec: Spec, observation: jax.Array, preference: jax.Array, key: jax.Array, count: int
     ) -> jax.Array:
-        """Return the raw outputs plus noise, cut at the box."""
-        raw = self.learner.samples(state, spec, observation, preference, key, count)
-        noise = self.learner.exploration * jax.random.normal(key, raw.shape, jnp.float32)
+        raw = learner.samples(state, spec, observation, preference, key, count)
+        noise = learner.exploration * jax.random.normal(key, raw.shape, jnp.float32)
         return spec.box.stretch(jnp.clip(spec.box.normalise(raw) + noise, -1.0, 1.0))
+
+    return samples
 
 
 def noisy_valid_rate(
     run: TrainedRun, episodes: int, preference: tuple[float, float], salt: int
 ) -> NDArray[np.float64] | None:
     """Return the valid action rate with exploration noise, or nothing for policies that are random anyway."""
-    if not getattr(run.learner, "exploration", 0.0):
+    if not run.learner.exploration:
         return None
-    evaluator = Evaluator(run.task, WithNoise(run.learner), run.spec, min(episodes, 10), 1)
+    evaluator = Evaluator(run.task, run.learner, run.spec, min(episodes, 10), 1, with_noise(run.learner))
     return evaluator.evaluate(run.states, list(run.seeds), preference, salt).valid_rate
 
 
 def has_preferences(run: TrainedRun) -> bool:
     """Tell whether the policy was trained for many preferences, so that a sweep means something."""
-    return bool(getattr(run.learner, "conditions", 0))
+    return run.learner.preference_size > 0
 
 
 def sweep_preferences(
@@ -165,7 +152,7 @@ def sweep_preferences(
 ) -> list[FrontPoint]:
     """Evaluate one policy at many preferences, each on the same episodes."""
     chosen = evaluator or evaluator_of(run, episodes)
-    least = getattr(run.learner, "least_return_weight", 0.0)
+    least = run.learner.min_return_weight
     points = []
     for weight in (weight for weight in weights if weight >= least):
         found = chosen.evaluate(run.states, list(run.seeds), (weight, 1.0 - weight), FRESH)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.benchmark.trained import TrainedRun
-from inbounds.training.evaluate import judged_draw
+from inbounds.training.evaluate import evaluated_draw
+from inbounds.training.host_settling import Settling
 
 Act = Callable[[NDArray[np.floating]], NDArray[np.floating]]
 
@@ -50,12 +51,16 @@ def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
     @jax.jit
     def chosen(state: Any, observation: jax.Array, turn: jax.Array) -> jax.Array:
         keys = jax.random.fold_in(jax.random.key(0), turn)[None]
-        draw = judged_draw(run.learner, run.spec, state, observation[None, None], weights, keys)
+        draw = evaluated_draw(run.learner, run.spec, state, observation[None, None], weights, keys)
         return draw.action[0, 0]
 
-    return lambda observation: np.asarray(
-        chosen(state, jnp.asarray(observation, jnp.float32), np.int32(next(turns)))
-    )
+    settling = Settling(run.task)
+
+    def act(observation: NDArray[Any]) -> NDArray[np.float32]:
+        action = np.asarray(chosen(state, jnp.asarray(observation, jnp.float32), np.int32(next(turns))))
+        return action if settling.has_margin else settling.settle(observation, action, action).actions
+
+    return act
 
 
 def deployed_policy(run: TrainedRun, preference: tuple[float, float]) -> Act | None:

@@ -14,7 +14,8 @@ from inbounds.benchmark.references import play_episodes
 from inbounds.benchmark.trained import TrainedRun
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.reference_policies import reference_policy
-from inbounds.training.evaluate import judged_draw
+from inbounds.training.evaluate import evaluated_draw
+from inbounds.training.host_settling import Settling
 
 COMMON_SEED = 1_800_000_000
 """Episodes of comparisons start here, apart from those of training, evaluation and references."""
@@ -78,7 +79,7 @@ def compare_with_reference(
     generator = np.random.default_rng(COMMON_SEED)
     baseline = play_episodes(task, lambda observation: other(observation, generator), seeds)
     act = jax.jit(
-        lambda state, observation, key: judged_draw(
+        lambda state, observation, key: evaluated_draw(
             run.learner,
             run.spec,
             state,
@@ -87,13 +88,15 @@ def compare_with_reference(
             key[None],
         ).action[0]
     )
+    settling = Settling(task)
     found = []
     for index in range(len(run.seeds)):
         state = jax.tree.map(lambda leaf, at=index: leaf[at : at + 1], run.states)
         keys = iter(jax.random.split(jax.random.key(index), task.horizon))
 
         def choose(observation: NDArray[Any], state: Any = state, keys: Any = keys) -> NDArray[Any]:
-            return np.asarray(act(state, jnp.asarray(observation, jnp.float32), next(keys)))
+            action = np.asarray(act(state, jnp.asarray(observation, jnp.float32), next(keys)))
+            return settling.settle(observation, action, action).actions
 
         found.append(play_episodes(task, choose, seeds).returns)
     differences = np.stack(found) - baseline.returns

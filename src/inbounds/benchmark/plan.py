@@ -7,12 +7,13 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from inbounds.benchmark.cell import Cell, read_cell, read_written
+from inbounds.benchmark.cell import Cell
+from inbounds.benchmark.result_shapes import FAILURE_SHAPE
 from inbounds.benchmark.results import Result
-from inbounds.benchmark.worker import CELL as CELL_FILE
-from inbounds.benchmark.worker import FAILURE, FINAL, TRAINED, differences
-from inbounds.errors import ConfigurationError
-from inbounds.training.record import METRICS, RunFolder
+from inbounds.benchmark.worker import FAILURE, FINAL, TRAINED, require_experiment
+from inbounds.errors import InvalidInputError
+from inbounds.reading import read_object
+from inbounds.training.record import METRICS, RunFolder, step_of
 
 
 class State(Enum):
@@ -43,34 +44,49 @@ def plan(cells: Sequence[Cell], root: Path, speeds: Speeds) -> list[Planned]:
 
 
 def planned(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
-    """Look at one cell's folder; one that holds another experiment is refused before anything runs."""
-    if (folder / CELL_FILE).exists():
-        found = read_cell(folder / CELL_FILE)
-        if found != cell:
-            raise ConfigurationError(
-                f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
-                f"another --out, or remove the folder."
-            )
+    """Look at one cell's folder; one that holds another experiment is refused before anything runs.
+
+    A cell whose own files are damaged counts as failed, so that the others go on.
+    """
+    try:
+        require_experiment(folder, cell)
+        return standing(cell, folder, speeds)
+    except InvalidInputError as error:
+        return Planned(cell, folder, State.FAILED, cell.steps, None, str(error))
+
+
+def standing(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
+    """Return what a cell's folder tells."""
     if (folder / FINAL).exists():
         return Planned(cell, folder, State.FINISHED, 0, 0.0, "")
     if (folder / FAILURE).exists():
-        failure = read_written(folder / FAILURE, "Remove it, and the cell is tried again.")
-        error = str(failure["error"]).splitlines()[0]
-        return Planned(cell, folder, State.FAILED, cell.steps, None, error)
+        return Planned(cell, folder, State.FAILED, cell.steps, None, read_failure(folder))
     if (folder / TRAINED).exists():
         return Planned(cell, folder, State.TRAINED, 0, None, "but not judged")
-    checkpoints = sorted((folder / "checkpoints").glob("step-*"))
-    done = int(checkpoints[-1].name.removeprefix("step-")) if checkpoints else 0
+    checkpoints = RunFolder(folder).checkpoint_folders()
+    done = step_of(checkpoints[-1]) if checkpoints else 0
     left = max(0, cell.steps - done)
     speed = own_speed(folder) or speeds.of(cell)
     seconds = None if speed is None else left / speed
-    state = State.BEGUN if checkpoints else State.WAITING
+    state = State.BEGUN if done else State.WAITING
     return Planned(cell, folder, state, left, seconds, f"at step {done:,}" if done else "")
 
 
+def read_failure(folder: Path) -> str:
+    """Return why a cell failed, in its own words."""
+    failure = read_object(folder / FAILURE, "Remove it, and the cell is tried again.", FAILURE_SHAPE)
+    return str((failure["error"].splitlines() or ["it gave no reason"])[0])
+
+
 def own_speed(folder: Path) -> float | None:
-    """Return the speed at which a begun cell has trained so far, evaluations included."""
-    rows = list(RunFolder(folder).rows(METRICS)) if (folder / METRICS).exists() else []
+    """Return the speed at which a begun cell has trained so far, evaluations included.
+
+    A log that is torn, as a killed process may leave it, tells none; the training itself will see to it.
+    """
+    try:
+        rows = list(RunFolder(folder).rows(METRICS))
+    except InvalidInputError:
+        return None
     return float(rows[-1]["steps_per_second"]) if rows else None
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Polytope
 from inbounds.tasks.compiled import CompiledStep
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
+from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
 from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import HostEnvironments
 
@@ -100,7 +100,7 @@ def polytope_tracking_task(dimension: int, rows: int) -> Task:
         host=host,
         compiled=lambda: environment,
         ends_only_in_failure=True,
-        make_environment=lambda **options: guarded(
+        make_environment=lambda **options: GuardedGymnasium(
             environment, constraint, action_low=low, action_high=high, task_name=name, **options
         ),
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from inbounds.benchmark.execute import STATUS, last_words
 from inbounds.benchmark.plan import Planned, State
 from inbounds.benchmark.worker import BUSY, FAILURE, LOG, prepare
 from inbounds.errors import MissingDependencyError
+from inbounds.storage.files import write_json
 
 RETRIES = 3
 """How often a cell is tried again whose node died."""
@@ -89,7 +89,7 @@ def receive(ray: Any, reference: Any, planned: Planned, report: Callable[[str], 
         outcome: Outcome = ray.get(reference)
     except ray.exceptions.RayError as error:
         failure = {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}", "trace": str(error)}
-        (planned.folder / FAILURE).write_text(json.dumps(failure, indent=1) + "\n")
+        write_json(planned.folder / FAILURE, failure)
         report(f"FAILED    {planned.cell.name}: {failure['error']}")
         return State.FAILED
     if outcome.archive is not None:

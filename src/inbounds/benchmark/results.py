@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inbounds.benchmark.cell import read_cell, read_written
+from inbounds.benchmark.cell import read_cell
 from inbounds.benchmark.evaluation import rounded
+from inbounds.benchmark.result_shapes import FINAL_SHAPE, RESULT_SHAPE
 from inbounds.benchmark.solver_calls import SUFFIX
 from inbounds.benchmark.worker import CELL, FINAL
 from inbounds.errors import InvalidInputError
+from inbounds.reading import read_object, require_name, require_shape
+from inbounds.storage.files import write_text
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 
 FORMAT = 1
@@ -20,7 +24,10 @@ POINTS = 160
 """Points that a curve keeps; 1.5M steps evaluated every 10,000 are 150."""
 CURVES = ("return", "valid_action_rate", "deterministic_valid_rate", "training_projections")
 LAST_EVALUATION = "the last evaluation of training"
-FRESH_EPISODES = "the kept policy on fresh episodes"
+FRESH_EPISODES = "the last policy on fresh episodes"
+BEST_ON_FRESH_EPISODES = "the kept policy on fresh episodes"
+"""Older results: the policy of each seed's best evaluation, or the last one, as their provenance says."""
+COLLECT_AGAIN = "Collect it again from its run folder, or leave it out."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +51,8 @@ class Result:
     """`step`, and `acceptance` with one list per seed."""
     final: Mapping[str, Any]
     """Per seed: return, valid action rates, solver calls; `source` says which episodes."""
+    best: Mapping[str, Any] | None
+    """The same for the policies of each seed's best evaluation; None in older results."""
     worst_violation: float
     """Over every evaluated action; training itself refuses what is infeasible."""
     environment_steps: int
@@ -66,7 +75,7 @@ class Result:
         return (
             len(self.seeds) >= self.expected_seeds
             and self.steps >= self.expected_steps
-            and self.final["source"] == FRESH_EPISODES
+            and self.final["source"] in (FRESH_EPISODES, BEST_ON_FRESH_EPISODES)
         )
 
     @property
@@ -85,19 +94,15 @@ class Result:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], origin: str = "this") -> Result:
-        """Read what `as_json` returned."""
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise InvalidInputError(
-                f"{origin} is not a result of format {FORMAT}. Collect it again from its run folder."
-            )
-        fields = {field.name for field in dataclasses.fields(cls)}
-        if missing := sorted(fields - set(data)):
-            raise InvalidInputError(
-                f"{origin} lacks {', '.join(missing)}. Collect it again from its run folder."
-            )
-        values = {name: data[name] for name in fields}
+        """Read what `as_json` returned; suite and name, which are those of files, must be names."""
+        if data.get("format") != FORMAT:
+            raise InvalidInputError(f"{origin} is not a result of format {FORMAT}. {COLLECT_AGAIN}")
+        require_shape(data, RESULT_SHAPE, origin, COLLECT_AGAIN)
+        for name in (data["name"], data["suite"] or data["name"]):
+            require_name(name, origin, COLLECT_AGAIN)
+        values: dict[str, Any] = {field.name: data.get(field.name) for field in dataclasses.fields(cls)}
         read = cls(**{**values, "seeds": tuple(data["seeds"]), "provenance": tuple(data["provenance"])})
-        require_every_seed(read, origin, "Collect it again from its run folder.")
+        require_every_seed(read, origin, COLLECT_AGAIN)
         return read
 
 
@@ -117,7 +122,7 @@ def collect_run(path: Path, suite: str = "") -> Result:
     learner = config["learner"]
     last = max(row["step"] for row in rows)
     again = "Remove it and run the suite again, which repeats the final evaluation only."
-    written = read_written(path / FINAL, again) if (path / FINAL).exists() else {}
+    written = read_object(path / FINAL, again, FINAL_SHAPE) if (path / FINAL).exists() else {}
     final = final_numbers(folder, rows, seeds, written, config["training"]["episodes"])
     result = Result(
         suite=suite,
@@ -133,7 +138,12 @@ def collect_run(path: Path, suite: str = "") -> Result:
         curve=curve,
         training=training_curves(folder, seeds, path),
         final=final,
-        worst_violation=max(final["worst_violation"], *(row["worst_violation"] for row in rows)),
+        best=written.get("best"),
+        worst_violation=max(
+            final["worst_violation"],
+            written.get("best", final)["worst_violation"],
+            *(row["worst_violation"] for row in rows),
+        ),
         environment_steps=last * len(seeds),
         front=written.get("front"),
         inference=written.get("inference"),
@@ -141,6 +151,7 @@ def collect_run(path: Path, suite: str = "") -> Result:
         provenance=({**folder.provenance(), "seeds": list(seeds), **how_it_ran(folder, config)},),
         command=cell.command(f"runs/{cell.name}") if cell else command_of(config),
     )
+    require_shape(result.as_json(), RESULT_SHAPE, str(path), "Leave it out, or train it again.")
     require_every_seed(
         result, str(path), f"{path / FINAL} may belong to another run: {again[0].lower()}{again[1:]}"
     )
@@ -148,17 +159,29 @@ def collect_run(path: Path, suite: str = "") -> Result:
 
 
 def require_every_seed(result: Result, origin: str, remedy: str) -> None:
-    """Refuse a result in which some quantity has more or fewer numbers than there are seeds."""
-    columns = {f"final {name}": values for name, values in result.final.items() if name != "preference"}
-    columns |= {f"curve of {name}": values for name, values in result.curve.items()}
-    columns |= {f"curve of {name}": values for name, values in result.training.items()}
+    """Refuse a result in which some quantity has more or fewer numbers than there are seeds, or a curve than steps."""
+    columns: dict[str, Any] = {}
+    for kind, numbers in (("final", result.final), ("best", result.best or {})):
+        columns |= {f"{kind} {name}": values for name, values in numbers.items() if name != "preference"}
+        calls = numbers.get("solver_calls", {"acting": [], "updates": {}})
+        if calls["acting"] or calls["updates"]:  # else the folder has no metrics, and nobody counted
+            columns |= {f"{kind} solver calls": calls["acting"]}
+            columns |= {f"{kind} calls of {cause}": counts for cause, counts in calls["updates"].items()}
+    for part in (result.curve, result.training):
+        columns |= {f"curve of {name}": part[name] for name in part if name not in ("step", "seconds")}
     for name, values in columns.items():
-        is_by_seed = isinstance(values, list) and name not in ("curve of step", "curve of seconds")
-        if is_by_seed and len(values) != len(result.seeds):
+        if isinstance(values, list) and len(values) != len(result.seeds):
             raise InvalidInputError(
                 f"{origin} is about {len(result.seeds)} seeds {list(result.seeds)}, but has numbers of {len(values)} "
                 f"for '{name.replace('_', ' ')}': a seed is missing, or one too many. {remedy}"
             )
+    for part in (result.curve, result.training):
+        curves = [part[name] for name in part if name not in ("step", "seconds")]
+        points = [curve for by_seed in curves for curve in by_seed] + [part.get("seconds", part["step"])]
+        if any(not isinstance(curve, list) or len(curve) != len(part["step"]) for curve in points):
+            raise InvalidInputError(f"{origin} has a curve with more or fewer points than steps. {remedy}")
+    if not (result.seeds and result.curve["step"] and result.provenance):
+        raise InvalidInputError(f"{origin} has no seed, no evaluation or no provenance. {remedy}")
 
 
 def how_it_ran(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +190,6 @@ def how_it_ran(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "environments": config["training"]["environments"],
         "updates_per_step": config["training"]["updates_per_step"],
-        "policy": config["training"].get("policy", "last"),
         "median_steps_per_second": speeds[len(speeds) // 2] if speeds else None,
         "learner_settings": config["learner"],
     }
@@ -238,33 +260,26 @@ def thinned(steps: Sequence[int], points: int = POINTS) -> list[int]:
 def command_of(config: Mapping[str, Any]) -> str:
     """Return the command of a run that no suite planned: what differs from the defaults is in its config.json."""
     training, learner = config["training"], config["learner"]
-    return (
-        f"inbounds train {config['task']} --learner {learner['name']} --preset {learner.get('preset', 'default')} "
-        f"--steps {training['steps']} --seeds {training['seeds']} --seed {training['seed']}"
-    )
+    words = ["inbounds", "train", config["task"], "--learner", learner["name"]]
+    words += ["--preset", str(learner.get("preset", "default")), "--steps", str(training["steps"])]
+    return shlex.join([*words, "--seeds", str(training["seeds"]), "--seed", str(training["seed"])])
 
 
 def save_result(result: Result, folder: Path) -> Path:
     """Write one result: every field on a line of its own, so that a change shows where it is."""
-    folder.mkdir(parents=True, exist_ok=True)
+    name = require_name(result.name, f"the result {result.name!r}", "Rename the folder of its run.")
     lines = [
-        f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}"
-        for name, value in result.as_json().items()
+        f"{json.dumps(field)}: {json.dumps(value, separators=(',', ':'))}"
+        for field, value in result.as_json().items()
     ]
-    path = folder / f"{result.name}.json"
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    path = folder / f"{name}.json"
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
     return path
 
 
 def load_result(path: Path) -> Result:
     """Read a result file."""
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise InvalidInputError(
-            f"{path} is no result file, or damaged ({error}). Collect it again from its run folder, or leave it out."
-        ) from error
-    return Result.from_json(data, str(path))
+    return Result.from_json(read_object(path, COLLECT_AGAIN), str(path))
 
 
 def merged(results: Iterable[Result]) -> list[Result]:
@@ -294,30 +309,49 @@ def joined(first: Result, second: Result) -> Result:
     if first.final["source"] != second.final["source"] or first.final["episodes"] != second.final["episodes"]:
         raise InvalidInputError(f"{first.name}: the final evaluations differ in episodes. Finish both cells.")
     require_same_origin([first, second])
-    final = {
-        name: value + second.final[name] if isinstance(value, list) and name != "preference" else value
-        for name, value in first.final.items()
-        if name != "solver_calls"
-    }
-    calls, more = first.final["solver_calls"], second.final["solver_calls"]
-    final["solver_calls"] = {
-        "acting": calls["acting"] + more["acting"],
-        "updates": {cause: counts + more["updates"][cause] for cause, counts in calls["updates"].items()},
-        "evaluation": calls["evaluation"] + more["evaluation"],
-        "rounding": calls["rounding"],
-    }
-    final["worst_violation"] = max(first.final["worst_violation"], second.final["worst_violation"])
+    has_best = first.best is not None and second.best is not None
+    if quantities(first, has_best) != quantities(second, has_best):
+        raise InvalidInputError(
+            f"{first.name}: seeds {list(first.seeds)} and {list(second.seeds)} logged different quantities. Train them "
+            f"with one version."
+        )
     return dataclasses.replace(
         first,
         seeds=first.seeds + second.seeds,
         expected_seeds=max(first.expected_seeds, len(first.seeds) + len(second.seeds)),
         curve={**joined_curves(first.curve, second.curve), "seconds": first.curve["seconds"]},
         training=joined_curves(first.training, second.training),
-        final=final,
+        final=joined_evaluations(first.final, second.final),
+        best=joined_evaluations(first.best, second.best) if first.best and second.best else None,
         worst_violation=max(first.worst_violation, second.worst_violation),
         environment_steps=first.environment_steps + second.environment_steps,
         provenance=first.provenance + second.provenance,
     )
+
+
+def quantities(result: Result, has_best: bool) -> list[set[str]]:
+    """Return what a result has numbers of."""
+    evaluated = [result.final, *([result.best or {}] if has_best else [])]
+    causes = [part["solver_calls"]["updates"] for part in evaluated]
+    return [set(part) for part in (*evaluated, *causes, result.curve, result.training)]
+
+
+def joined_evaluations(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the final evaluation of more seeds."""
+    final = {
+        name: value + second[name] if isinstance(value, list) and name != "preference" else value
+        for name, value in first.items()
+        if name != "solver_calls"
+    }
+    calls, more = first["solver_calls"], second["solver_calls"]
+    final["solver_calls"] = {
+        "acting": calls["acting"] + more["acting"],
+        "updates": {cause: counts + more["updates"][cause] for cause, counts in calls["updates"].items()},
+        "evaluation": calls["evaluation"] + more["evaluation"],
+        "rounding": calls["rounding"],
+    }
+    final["worst_violation"] = max(first["worst_violation"], second["worst_violation"])
+    return final
 
 
 def joined_curves(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

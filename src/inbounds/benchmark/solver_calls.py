@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from inbounds.errors import InvalidInputError
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 
 SUFFIX = "_calls"
@@ -46,6 +47,13 @@ def count_solver_calls(folder: RunFolder, evaluation: Sequence[int] = ()) -> Sol
     last: dict[int, dict[str, Any]] = {row["seed"]: row for row in folder.rows(METRICS)}
     evaluated: dict[int, dict[str, Any]] = {row["seed"]: row for row in folder.rows(EVALUATIONS)}
     seeds = sorted(last)
+    for row in last.values():
+        for name, count in row.items():
+            if name.endswith(SUFFIX) and not (count is not None and 0 <= count < float("inf")):
+                raise InvalidInputError(
+                    f"{folder.path / METRICS} has {count} for '{name}' of seed {row['seed']}, which is not a count. "
+                    f"Leave the run out, or train it again."
+                )
     causes = sorted(
         {name.removesuffix(SUFFIX) for row in last.values() for name in row if name.endswith(SUFFIX)}
     )

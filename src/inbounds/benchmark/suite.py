@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from inbounds.benchmark.cell import Cell, pairs
-from inbounds.benchmark.ideas import FINAL_EPISODES, FORMER, IDEAS, LOCOMOTION, idea_cells
 from inbounds.errors import ConfigurationError, UnknownNameError
 
 PAPER_TASKS = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "bss3z", "bss5z")
@@ -26,7 +25,9 @@ EVALUATION: dict[str, dict[str, int]] = {
         for task in ("halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "nsfnet20d")
     },
 }
-"""How often policies are judged while they learn: less often where that takes long."""
+"""How often policies are evaluated while they learn: less often where that takes long."""
+CHECKPOINT_EVERY = 500_000
+"""A checkpoint holds the replay, up to gigabytes, and a cell takes minutes on a GPU."""
 RIVALS = ("dpre", "spre", "nfwpo", "flowpg", "focops")
 """Methods with numbers in the paper's tables, cheapest to train first."""
 OTHERS = (
@@ -73,7 +74,8 @@ def _paper() -> Iterator[Cell]:
 
 
 def _full(task: str, learner: str, preset: str) -> Cell:
-    return Cell(task, learner, preset, STEPS[task], training=pairs(EVALUATION[task]))
+    how = {**EVALUATION[task], "checkpoint_every": CHECKPOINT_EVERY}
+    return Cell(task, learner, preset, STEPS[task], training=pairs(how))
 
 
 def _scalability() -> Iterator[Cell]:
@@ -113,29 +115,28 @@ def _sensitivity_penalty() -> Iterator[Cell]:
 
 def _target_distribution() -> Iterator[Cell]:
     for task in ("halfcheetah", "reacher"):
-        for target in ("proportional", "student"):
+        for variant, df in (("gaussian", None), ("student", 5.0)):
             yield Cell(
                 task,
                 "aram",
                 "paper",
                 STEPS[task],
-                variant=f"target-{target}",
-                settings=pairs({"target": target}),
+                variant=f"target-{variant}",
+                settings=pairs({"student_df": df}),
             )
 
 
 REVIEWERS_VARIANTS: dict[str, dict[str, Any]] = {
     "reference": {},
-    "no-augmented-mdp": {"augmented": False, "share_decay": 1.0},
-    "single-buffer": {"dual_replay": False, "share_decay": 1.0},
+    "no-augmented-mdp": {"augmented": False, "eta_decay": 1.0},
+    "single-buffer": {"dual_replay": False, "eta_decay": 1.0},
     "no-rejection": {"proposals": 1},
-    "eta-constant": {"share_decay": 1.0},
-    "eta-decay-0.99": {"share_decay": 0.99},
-    "eta-start-0.4": {"augmented_share": 0.4},
-    "plain-policy-loss": {"policy_preferences": 1, "snapshots": 0},
-    "published-fallback": {"fallback": "published"},
+    "eta-constant": {"eta_decay": 1.0},
+    "eta-decay-0.99": {"eta_decay": 0.99},
+    "eta-start-0.4": {"eta": 0.4},
+    "plain-policy-loss": {"preference_samples": 1, "q_snapshots": 0},
 }
-"""What reviewers of the paper asked for, as switches of ARAM; acceptance during training and the sweep over
+"""What reviewers of the paper asked for, as settings of ARAM; acceptance during training and the sweep over
 preferences are recorded by every cell."""
 
 
@@ -147,22 +148,6 @@ def _reviewers() -> Iterator[Cell]:
             yield Cell(task, learner, "paper", STEPS[task])
     for learner, preset in (("aram", "default"), ("aram", "paper"), ("dpre", "paper"), ("sac", "paper")):
         yield Cell("polytope50", learner, preset, STEPS["polytope50"])
-
-
-HELD = "half-a-nat-share-held-by-acceptance-0.99"
-AT_LENGTH = {"one-nat": FORMER, HELD: IDEAS[HELD].settings}
-"""The former default, and an idea that helped in a trial and then did not last."""
-
-
-def _at_length() -> Iterator[Cell]:
-    for variant, settings in AT_LENGTH.items():
-        for task in ("reacher", *LOCOMOTION):
-            yield dataclasses.replace(
-                _full(task, "aram", "default"),
-                variant=variant,
-                settings=pairs(settings),
-                final_episodes=FINAL_EPISODES.get(task, 100),
-            )
 
 
 def _rivals() -> Iterator[Cell]:
@@ -250,18 +235,6 @@ SUITES = {
             "What did reviewers ask for: each ingredient switched off, schedules of eta, TD3 as base, 50 dimensions?",
             "not in the paper",
             _reviewers,
-        ),
-        Suite(
-            "beyond-paper",
-            "Which ideas that the paper does not have help ARAM?",
-            "not in the paper",
-            idea_cells,
-        ),
-        Suite(
-            "at-length",
-            "Do ideas that helped in a trial last for as many steps as the default is given?",
-            "not in the paper",
-            _at_length,
         ),
         Suite(
             "rivals",

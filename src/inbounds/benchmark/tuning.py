@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from inbounds.benchmark.cell import Cell, pairs
+from inbounds.benchmark.execute import last_words
 from inbounds.benchmark.plan import Planned, Speeds, State, plan
-from inbounds.benchmark.worker import CELL, FINAL, is_busy
+from inbounds.benchmark.worker import CELL, FINAL
 from inbounds.errors import ConfigurationError, MissingDependencyError
+from inbounds.reading import FINITE, read_object
+from inbounds.storage.files import make_folder
+from inbounds.storage.locks import is_locked
 
+MOST_FAILURES = 3
+"""So many failed trials, one after the other, mean that the next one would fail, too."""
+JUDGE_AGAIN = "Remove it and run the same command again, which repeats the final evaluation only."
+RETURNS = {"final": {"return": [FINITE]}}
 Execute = Callable[[Sequence[Planned]], dict[str, State]]
 """Runs cells and tells what became of each: processes of this machine, or a Ray cluster."""
 
@@ -84,7 +91,7 @@ DEFAULT_SPACE = (
     "batch_size=128,256,512",
 )
 """What every learner has."""
-ARAM_SPACE = ("penalty=0.05:0.5:log", "augmented_share=0.05:0.4")
+ARAM_SPACE = ("penalty=0.05:0.5:log", "eta=0.05:0.4")
 """What ARAM has besides."""
 
 
@@ -104,7 +111,7 @@ def open_study(folder: Path, name: str) -> Any:
             'tuning needs the package optuna: `pip install "inbounds[tune]"`.'
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     storage = optuna.storages.RDBStorage(
         f"sqlite:///{folder / 'study.db'}", engine_kwargs={"connect_args": {"timeout": 60}}
     )
@@ -122,6 +129,7 @@ def tune(
 ) -> Any:
     """Run trials until so many are finished in all, and return the study."""
     study = open_study(folder, base.name)
+    failures = 0
     while True:
         finished = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
         if len(finished) >= trials:
@@ -132,8 +140,16 @@ def tune(
             trial = study.ask()
             settings = {one.name: one.suggest(trial) for one in space}
             batch.append((trial.number, cell_of(base, trial.number, settings)))
-        if not run_batch(study, batch, folder, execute, report):
+        states = run_batch(study, batch, folder, execute, report)
+        if not all(state in (State.FINISHED, State.FAILED) for state in states):
             return study
+        failures = failures + len(states) if all(state is State.FAILED for state in states) else 0
+        if failures >= MOST_FAILURES:
+            last = folder / batch[-1][1].name
+            raise ConfigurationError(
+                f"{failures} trials in a row failed; the last one, {last}: {last_words(last)} Correct the settings, or "
+                f"search other values."
+            )
 
 
 def cell_of(base: Cell, number: int, settings: Mapping[str, Any]) -> Cell:
@@ -149,7 +165,7 @@ def interrupted(study: Any, base: Cell, folder: Path) -> list[tuple[int, Cell]]:
     for trial in study.get_trials(deepcopy=False):
         cell = cell_of(base, trial.number, trial.params)
         is_begun = trial.state.name == "RUNNING" and (folder / cell.name / CELL).exists()
-        if is_begun and not is_busy(folder / cell.name):
+        if is_begun and not is_locked(folder / cell.name):
             begun.append((trial.number, cell))
     return begun
 
@@ -160,20 +176,17 @@ def run_batch(
     folder: Path,
     execute: Execute,
     report: Callable[[str], None],
-) -> bool:
-    """Run some trials and tell the study what they returned; False if they were interrupted."""
+) -> list[State]:
+    """Run some trials, tell the study what they returned, and return what became of each."""
     cells = {cell.name: number for number, cell in batch}
-    states = execute(plan([cell for _, cell in batch], folder, Speeds([], "")))
-    is_whole = True
+    ended = execute(plan([cell for _, cell in batch], folder, Speeds([], "")))
+    states = {name: ended.get(name, State.BEGUN) for name in cells}
     for name, number in cells.items():
-        state = states.get(name, State.BEGUN)
-        if state is State.FINISHED:
-            final = json.loads((folder / name / FINAL).read_text())["final"]
-            value = sum(final["return"]) / len(final["return"])
+        if states[name] is State.FINISHED:
+            final = read_object(folder / name / FINAL, JUDGE_AGAIN, RETURNS)["final"]
+            value = sum(final["return"]) / max(len(final["return"]), 1)
             study.tell(number, value)
             report(f"trial {number}: return {value:.5g}")
-        elif state is State.FAILED:
+        elif states[name] is State.FAILED:
             study.tell(number, state=importlib.import_module("optuna").trial.TrialState.FAIL)
-        else:
-            is_whole = False
-    return is_whole
+    return list(states.values())

@@ -1,4 +1,4 @@
-"""What runs one cell: train it or go on, evaluate the kept policy, and leave the verdict in its folder.
+"""Runs one cell: train it or go on, evaluate its last and its best policy, and write the result into its folder.
 
 `python -m inbounds.benchmark.worker FOLDER` is a process of its own, so that a crash, an exhausted device or
 a killed machine costs one cell; the folder alone tells what is left to do.
@@ -6,9 +6,7 @@ a killed machine costs one cell; the folder alone tells what is left to do.
 
 from __future__ import annotations
 
-import fcntl
-import json
-import shutil
+import dataclasses
 import signal
 import sys
 import traceback
@@ -16,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from inbounds.benchmark.cell import Cell, read_cell
-from inbounds.errors import ConfigurationError
+from inbounds.errors import ConfigurationError, FolderBusyError
+from inbounds.storage.files import remove_file, write_json
+from inbounds.storage.locks import locked
 from inbounds.training.interrupts import Requests
-from inbounds.training.record import CONFIG, EVALUATIONS, METRICS, RunFolder
+from inbounds.training.record import CONFIG, RunFolder
 
-CELL, FINAL, FAILURE, LOG, LOCK = "cell.json", "final.json", "failure.json", "log.txt", ".lock"
+CELL, FINAL, FAILURE, LOG = "cell.json", "final.json", "failure.json", "log.txt"
 TRAINED = "trained.json"
 """Says that training is over, so that the final evaluation needs no checkpoint: any machine can make it."""
 STOPPED, BUSY, LEFT = 3, 4, 5
@@ -32,29 +32,19 @@ TIMED_ACTIONS = 2_000
 
 def prepare(folder: Path, cell: Cell) -> None:
     """Write down what the folder is for; a folder of another experiment is left alone."""
-    path = folder / CELL
-    if path.exists():
-        found = read_cell(path)
-        if found != cell:
-            raise ConfigurationError(
-                f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
-                f"another --out, or remove the folder."
-            )
+    if (folder / CELL).exists():
+        require_experiment(folder, cell)
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(cell.as_json(), indent=1) + "\n")
+    write_json(folder / CELL, cell.as_json())
 
 
-def is_busy(folder: Path) -> bool:
-    """Tell whether a process is working on a cell at this moment."""
-    if not (folder / LOCK).exists():
-        return False
-    with open(folder / LOCK) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+def require_experiment(folder: Path, cell: Cell) -> None:
+    """Refuse a folder that says it holds another experiment."""
+    if (folder / CELL).exists() and (found := read_cell(folder / CELL)) != cell:
+        raise ConfigurationError(
+            f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
+            f"another --out, or remove the folder."
+        )
 
 
 def differences(found: Cell, wanted: Cell) -> str:
@@ -68,7 +58,7 @@ def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool
     if not (folder / TRAINED).exists():
         if not train_cell(folder, cell, should_stop):
             return STOPPED
-        (folder / TRAINED).write_text(json.dumps({"steps": cell.steps}) + "\n")
+        write_json(folder / TRAINED, {"steps": cell.steps})
     if train_only or (should_stop is not None and should_stop()):
         return LEFT
     write_final(folder, cell)
@@ -76,14 +66,10 @@ def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool
 
 
 def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
-    """Train a cell, from its newest checkpoint where it has one; tell whether it reached its end."""
+    """Train a cell, or go on with it where it was begun; tell whether it reached its end."""
     from inbounds.benchmark.tasks import find_task
     from inbounds.training.api import train
 
-    run = RunFolder(folder)
-    has_checkpoint = run.checkpoints.exists() and any(run.checkpoints.glob("step-*"))
-    if not has_checkpoint:
-        forget_start(folder)
     stopped: list[bool] = []
 
     def watch(row: dict[str, Any]) -> bool:
@@ -97,22 +83,16 @@ def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
         find_task(cell.task),
         cell.make_learner(),
         out=folder,
-        resume=has_checkpoint,
+        resume=(folder / CONFIG).exists(),
+        warn=print,
         callbacks=(watch,),
         **cell.training_settings(),
     )
     return not stopped
 
 
-def forget_start(folder: Path) -> None:
-    """Remove what a run left that died before its first checkpoint: there is nothing to go on from."""
-    for name in (CONFIG, METRICS, EVALUATIONS):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-
-
 def write_final(folder: Path, cell: Cell) -> None:
-    """Evaluate the kept policy on fresh episodes; the file appears whole or not at all."""
+    """Evaluate the last and the best policy on fresh episodes; the file appears whole or not at all."""
     from inbounds.benchmark.episode import trace_episode
     from inbounds.benchmark.evaluation import (
         evaluate_run,
@@ -128,7 +108,9 @@ def write_final(folder: Path, cell: Cell) -> None:
     preference = tuple(RunFolder(folder).config()["training"]["preference"])
     evaluator = evaluator_of(opened, cell.final_episodes)
     found = evaluate_run(opened, cell.final_episodes, preference, evaluator=evaluator)
-    final: dict[str, Any] = {"final": found.as_json()}
+    best = dataclasses.replace(opened, states=TrainedRun.open(folder, policy="best").states)
+    found_best = evaluate_run(best, cell.final_episodes, preference, evaluator=evaluator)
+    final: dict[str, Any] = {"final": found.as_json(), "best": found_best.as_json()}
     if has_preferences(opened):
         episodes = min(SWEEP_EPISODES, cell.final_episodes)
         shared = evaluator if episodes == cell.final_episodes else None
@@ -139,10 +121,8 @@ def write_final(folder: Path, cell: Cell) -> None:
         }
     final["episode"] = trace_episode(opened, preference).as_json()
     final["inference"] = time_inference(opened, preference, TIMED_ACTIONS).as_json()
-    temporary = folder / f".{FINAL}"
-    temporary.write_text(json.dumps(final, indent=1) + "\n")
-    temporary.replace(folder / FINAL)
-    (folder / FAILURE).unlink(missing_ok=True)
+    write_json(folder / FINAL, final)
+    remove_file(folder / FAILURE)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -153,26 +133,23 @@ def main(arguments: list[str] | None = None) -> int:
     """
     name, *options = sys.argv[1:] if arguments is None else arguments
     folder = Path(name)
-    with open(folder / LOCK, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            print(f"another process is working on {folder}; it was left alone.")
-            return BUSY
-        with Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
+    try:
+        with locked(folder), Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
             return work_on(folder, asked, TRAIN_ONLY in options)
+    except FolderBusyError as error:
+        print(error)
+        return BUSY
 
 
 def work_on(folder: Path, asked: Requests, train_only: bool) -> int:
     """Run the cell of a folder that nobody else works on."""
     if (folder / FINAL).exists():
         return 0
-    cell = read_cell(folder / CELL)
     try:
-        return run_cell(folder, cell, lambda: bool(asked), train_only)
+        return run_cell(folder, read_cell(folder / CELL), lambda: bool(asked), train_only)
     except Exception as error:
         failure = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
-        (folder / FAILURE).write_text(json.dumps(failure, indent=1) + "\n")
+        write_json(folder / FAILURE, failure)
         traceback.print_exc()
         return 1
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from inbounds.cli.device import prepare_device
+from inbounds.cli.device import prepare_device, started_device
+from inbounds.cli.output import require_writable
+from inbounds.cli.terminal import Terminal
+from inbounds.errors import InboundsError, InvalidInputError
+from inbounds.storage.files import write_json, write_text
 
 REMEDY = "Name an inbounds.Task, or a function that returns one."
 
@@ -51,27 +56,49 @@ def run(arguments: list[str]) -> int:
     """Audit one policy and return the exit status."""
     options = tyro.cli(Options, prog="inbounds audit", args=arguments)
     prepare_device("cpu")
+    started_device()
     from inbounds.benchmark.audit import audit
 
-    certificate = audit(
-        options.policy,
-        audited_task(options.task),
-        steps=options.steps,
-        episodes=options.episodes,
-        seed=options.seed,
-        deterministic=options.deterministic,
-        preference=options.preference,
-        interpreter=options.interpreter,
-    )
-    show(Console(highlight=False), certificate)
+    if options.out is not None:
+        require_writable(options.out / "certificate.json")
+    with nothing_certified():
+        certificate = audit(
+            options.policy,
+            audited_task(options.task),
+            steps=options.steps,
+            episodes=options.episodes,
+            seed=options.seed,
+            deterministic=options.deterministic,
+            preference=options.preference,
+            interpreter=options.interpreter,
+        )
+    terminal = Terminal()
+    show(terminal, certificate)
     if options.out is not None:
         from inbounds.report.certificate import page
 
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "certificate.json").write_text(json.dumps(certificate.as_json(), indent=1) + "\n")
-        (options.out / "certificate.html").write_text(page(certificate), encoding="utf-8")
-        print(f"wrote {options.out / 'certificate.json'} and {options.out / 'certificate.html'}")
+        write_json(options.out / "certificate.json", certificate.as_json())
+        write_text(options.out / "certificate.html", page(certificate))
+        terminal.say(f"wrote {options.out / 'certificate.json'} and {options.out / 'certificate.html'}")
     return 0 if certificate.is_passed else 1
+
+
+@contextlib.contextmanager
+def nothing_certified() -> Iterator[None]:
+    """Turn whatever the code of a policy or of a task raises into an error of ours.
+
+    Its status must be neither that of a verdict nor, by `sys.exit(0)`, that of a policy that passed.
+    """
+    try:
+        yield
+    except (InboundsError, OSError):
+        raise
+    except (Exception, SystemExit) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvalidInputError(
+            f"nothing was certified: {type(error).__name__} ({error}) in {place.filename}, line {place.lineno}. "
+            f"Correct the policy or the task, and audit again."
+        ) from error
 
 
 def audited_task(name: str) -> Any:
@@ -81,7 +108,6 @@ def audited_task(name: str) -> Any:
 
         return find_task(name)
     from inbounds.benchmark.audited_policy import imported
-    from inbounds.errors import InvalidInputError
     from inbounds.tasks.task import Task
 
     found = imported(name)
@@ -94,7 +120,7 @@ def audited_task(name: str) -> Any:
     return task
 
 
-def show(console: Console, certificate: Any) -> None:
+def show(terminal: Terminal, certificate: Any) -> None:
     """Print the certificate and its verdict."""
     from inbounds.report.certificate import rows
 
@@ -103,12 +129,11 @@ def show(console: Console, certificate: Any) -> None:
     table.add_column(overflow="fold")
     for name, value in rows(certificate):
         table.add_row(name, value)
-    console.print(table)
+    terminal.print(table)
     if certificate.is_passed:
-        console.print(f"passed: {certificate.steps:,} actions, every one of them feasible")
+        terminal.print(f"passed: {certificate.steps:,} actions, every one of them feasible")
     else:
-        console.print(
+        terminal.say(
             f"failed: {certificate.violations:,} of {certificate.steps:,} actions violate the constraint. Put a "
-            f"SafetyFilter before the actuator, or project (docs/safety_filter.md).",
-            soft_wrap=True,
+            f"SafetyFilter before the actuator, or project (docs/safety_filter.md)."
         )

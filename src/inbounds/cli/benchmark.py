@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -12,11 +12,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from inbounds.cli.device import prepare_device
+from inbounds.cli.device import prepare_device, started_device
 from inbounds.cli.display import duration
+from inbounds.cli.output import command
+from inbounds.cli.terminal import Terminal
+from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.storage.files import write_json
 
 MANY = 24
 """Before it runs, a longer suite is counted instead of listed; `--plan` lists every one."""
@@ -44,7 +48,7 @@ class Options:
     presets: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
     """Only cells of these presets, `default` or `paper`."""
     variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
-    """Only these variants of the suite, such as the ideas of `beyond-paper`."""
+    """Only these variants of the suite, such as `eta-constant` of `reviewers`."""
     jobs: int | None = None
     """Cells that run side by side on this machine; by default 2 on a CPU with two cores or more, 1 on a GPU."""
     steps: int | None = None
@@ -71,49 +75,74 @@ class Options:
 
 
 def run(arguments: list[str]) -> int:
-    """Plan, run, collect."""
+    """Plan, run, collect; the status is 0 if all that was asked for is done."""
     options = tyro.cli(Options, prog="inbounds benchmark", args=arguments)
     prepare_device(options.device)
     # Cells are processes that share the device: none, this one included, may reserve most of its memory at start.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from inbounds.benchmark.collecting import finished_cells
-    from inbounds.benchmark.plan import State
-    from inbounds.benchmark.results import save_result
     from inbounds.benchmark.suite import missing_learners, suite_by_name
 
-    console = Console(highlight=False)
+    terminal = Terminal()
     options = dataclasses.replace(options, jobs=jobs_of(options))
     if options.suite == "references":
-        return play_references(console, options)
+        return play_references(terminal, options)
     suite = suite_by_name(options.suite)
-    target = (options.results or options.out / "results") / suite.name
     if missing := missing_learners(suite):
-        console.print(f"not in this version, so left out: {', '.join(missing)}", soft_wrap=True)
-    failed = 0
+        terminal.say(f"not in this version, so left out: {', '.join(missing)}")
+    status = 0
     if not options.collect:
         cells = make_plan(options)
-        show_plan(console, suite, cells, options)
+        show_plan(terminal, suite, cells, options)
         if options.plan:
             return 0
-        states = execute(console, [cell for cell in cells if is_wanted(cell, options)], options)
-        failed = sum(state is State.FAILED for state in states.values())
-        failed += sum(cell.state is State.FAILED for cell in cells) if not options.retry else 0
-        if options.only == "train":
-            now = {cell.cell.name: cell.state for cell in cells} | states
-            count = sum(state is State.TRAINED for state in now.values())
-            console.print(
-                f"{count} cells are trained and not judged yet: --only judge does that, here or where their folders "
-                f"are copied to.",
-                soft_wrap=True,
-            )
-    results = finished_cells([options.out, *options.merge], suite.name)
+        status = work_on(terminal, cells, options)
+    is_whole = collect(terminal, suite.name, options)
+    return status or (0 if is_whole else 1)
+
+
+def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
+    """Run what is wanted of the cells, say what is left, and return the exit status."""
+    from inbounds.benchmark.plan import State
+    from inbounds.training.interrupts import Requests
+
+    asked, wanted = Requests(), [cell for cell in cells if is_wanted(cell, options)]
+    ended = execute(terminal, wanted, options, asked)
+    now = {cell.cell.name: cell.state for cell in cells} | ended
+    if options.only == "train":
+        count = sum(state is State.TRAINED for state in now.values())
+        terminal.say(
+            f"{count} cells are trained and not judged yet: --only judge does that, here or where their folders are "
+            f"copied to."
+        )
+    done = (State.FINISHED, State.FAILED, *([State.TRAINED] if options.only == "train" else []))
+    left = sum(now[cell.cell.name] not in done for cell in wanted)
+    if left:
+        why = "was asked to stop" if asked else "another process works on them, or they were stopped"
+        terminal.say(f"{left} cells are open ({why}); the same command goes on with them.")
+    if asked and left:
+        return 130
+    return 1 if left or any(state is State.FAILED for state in now.values()) else 0
+
+
+def collect(terminal: Terminal, suite: str, options: Options) -> bool:
+    """Write the results of finished cells and show them; tell whether every finished cell could be read."""
+    from inbounds.benchmark.collecting import finished_cells
+    from inbounds.benchmark.results import save_result
+
+    target = (options.results or options.out / "results") / suite
+    damaged: list[str] = []
+    results = finished_cells([options.out, *options.merge], suite, damaged.append)
     for result in results:
         save_result(result, target)
-    show_results(console, results)
-    console.print(
-        f"{len(results)} finished cells in {target}. Look at them: inbounds report {target}", soft_wrap=True
+    show_results(terminal, results)
+    for why in damaged:
+        terminal.say(f"left out: {why}")
+    terminal.say(
+        f"{len(results)} finished cells in {target}. Look at them: {command('report', target)}"
+        if results
+        else "no cell is finished yet."
     )
-    return 1 if failed else 0
+    return not damaged
 
 
 def is_wanted(planned: Any, options: Options) -> bool:
@@ -129,8 +158,8 @@ def is_wanted(planned: Any, options: Options) -> bool:
 
 def jobs_of(options: Options) -> int:
     """Return how many cells run at once; times of a suite that measures them need the machine to themselves."""
-    from inbounds.errors import ConfigurationError
-
+    if options.jobs is not None and options.jobs < 1:
+        raise ConfigurationError(f"--jobs {options.jobs} would run nothing. Use 1 or more.")
     if options.suite == "wall-clock":
         if (options.jobs or 1) > 1:
             raise ConfigurationError(
@@ -139,26 +168,24 @@ def jobs_of(options: Options) -> int:
         return 1
     if options.jobs is not None:
         return options.jobs
-    return 1 if this_device().startswith("gpu") else min(2, len(os.sched_getaffinity(0)))
+    return 1 if this_device(options.device).startswith("gpu") else min(2, len(os.sched_getaffinity(0)))
 
 
-def play_references(console: Console, options: Options) -> int:
+def play_references(terminal: Terminal, options: Options) -> int:
     """Play the reference policies of the tasks asked for and keep what they got in references.json."""
+    from inbounds.benchmark.collecting import read_measured
     from inbounds.benchmark.references import measure_references
     from inbounds.benchmark.tasks import known_tasks
     from inbounds.training.provenance import provenance
 
     path = (options.results or options.out / "results") / "references.json"
-    known: dict[str, Any] = json.loads(path.read_text())["tasks"] if path.exists() else {}
+    known = read_measured(path) if path.exists() else {}
     steps = 200_000 if options.steps is None else options.steps
-    found = measure_references(
-        options.tasks or known_tasks(), 100, steps, lambda line: console.print(line, markup=False)
-    )
+    found = measure_references(options.tasks or known_tasks(), 100, steps, terminal.say)
     origin = provenance()
     tasks = known | {task: {"played": {**policies}, "provenance": origin} for task, policies in found.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"format": 1, "tasks": tasks}, indent=1) + "\n")
-    console.print(f"wrote {path}", soft_wrap=True)
+    write_json(path, {"format": 1, "tasks": tasks})
+    terminal.say(f"wrote {path}")
     return 0
 
 
@@ -170,7 +197,7 @@ def make_plan(options: Options) -> list[Any]:
     suite = suite_by_name(options.suite)
     asked = available_cells(suite, options.tasks, options.learners, options.presets, options.variants)
     cells = [adjusted(cell, options) for cell in asked]
-    return plan(cells, options.out / suite.name, Speeds(measurements(options), this_device()))
+    return plan(cells, options.out / suite.name, Speeds(measurements(options), this_device(options.device)))
 
 
 def adjusted(cell: Any, options: Options) -> Any:
@@ -180,34 +207,31 @@ def adjusted(cell: Any, options: Options) -> Any:
 
 
 def measurements(options: Options) -> list[Any]:
-    """Return all results at hand, for their speeds."""
+    """Return all results at hand, for their speeds; one that is damaged tells none."""
     from inbounds.benchmark.collecting import is_result_file
     from inbounds.benchmark.results import load_result
 
     roots = [options.results or options.out / "results", Path("benchmarks") / "results"]
-    files = [
-        file
-        for root in roots
-        if root.is_dir()
-        for file in sorted(root.rglob("*.json"))
-        if is_result_file(file)
-    ]
-    return [load_result(file) for file in files]
+    files = [file for root in roots if root.is_dir() for file in sorted(root.rglob("*.json"))]
+    found = []
+    for file in filter(is_result_file, files):
+        with contextlib.suppress(InvalidInputError):
+            found.append(load_result(file))
+    return found
 
 
-def this_device() -> str:
+def this_device(asked: str | None = None) -> str:
     """Return the kind of device, as provenance names it."""
-    import jax
-
-    device = jax.devices()[0]
+    device = started_device(asked)
     return f"{device.platform}: {device.device_kind}"
 
 
-def show_plan(console: Console, suite: Any, cells: Sequence[Any], options: Options) -> None:
+def show_plan(terminal: Terminal, suite: Any, cells: Sequence[Any], options: Options) -> None:
     """Print what will run and what it will cost, or what is not known about that."""
     from inbounds.benchmark.plan import State, total_seconds
 
-    console.print(f"[bold]{suite.name}[/]: {suite.question} (paper: {suite.shows})", soft_wrap=True)
+    about = f": {suite.question} (paper: {suite.shows})"
+    terminal.say(Text.assemble((suite.name, "bold"), about))
     if options.plan or len(cells) <= MANY:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("cell", overflow="fold")
@@ -224,40 +248,32 @@ def show_plan(console: Console, suite: Any, cells: Sequence[Any], options: Optio
             )
             words = f"{cell.state.value} {cell.note}".strip()
             table.add_row(cell.cell.name, str(cell.cell.seeds), f"{cell.steps_left:,}", words, estimate)
-        console.print(table)
+        terminal.print(table)
     counts = Counter(cell.state for cell in cells)
-    console.print(", ".join(f"{counts[state]} {state.value}" for state in State if counts[state]))
+    terminal.print(", ".join(f"{counts[state]} {state.value}" for state in State if counts[state]))
     seconds, unknown = total_seconds(cells, options.jobs or 1)
     if seconds:
-        console.print(
+        terminal.print(
             f"about {duration(seconds)} at the speed measured on this kind of device, evaluations aside"
         )
     if unknown:
-        console.print(
+        terminal.say(
             f"{unknown} cells of unknown duration: nothing comparable was measured on this kind of device yet; the "
-            f"estimate appears as cells finish",
-            soft_wrap=True,
+            f"estimate appears as cells finish"
         )
     for cell in cells:
         if cell.state is State.FAILED:
-            console.print(
-                f"[red]failed before[/] {cell.cell.name}: {cell.note} (--retry tries again)", soft_wrap=True
-            )
+            terminal.say(f"failed before: {cell.cell.name}: {cell.note} (--retry tries again)")
 
 
-def execute(console: Console, cells: Sequence[Any], options: Options) -> dict[str, Any]:
-    """Run the cells here or on a Ray cluster."""
-    from inbounds.errors import ConfigurationError
-
-    def report(line: str) -> None:
-        console.print(line, soft_wrap=True, markup=False)
-
+def execute(terminal: Terminal, cells: Sequence[Any], options: Options, asked: Any) -> dict[str, Any]:
+    """Run the cells here or on a Ray cluster; `asked` counts the requests to stop."""
     if options.ray is not None:
         if options.only is not None:
             raise ConfigurationError("nodes of a cluster train and judge. Leave --only or --ray out.")
         from inbounds.benchmark.ray_cluster import run_on_ray
 
-        return run_on_ray(cells, options.ray, report)
+        return run_on_ray(cells, options.ray, terminal.say)
     from inbounds.benchmark.execute import run_locally
 
     jobs = options.jobs or 1
@@ -268,10 +284,11 @@ def execute(console: Console, cells: Sequence[Any], options: Options) -> dict[st
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "OMP_NUM_THREADS": str(threads),
     }
-    return run_locally(cells, jobs, report, environment, train_only=options.only == "train")
+    train_only = options.only == "train"
+    return run_locally(cells, jobs, terminal.say, environment, train_only, asked)
 
 
-def show_results(console: Console, results: Sequence[Any]) -> None:
+def show_results(terminal: Terminal, results: Sequence[Any]) -> None:
     """Print the final table: mean and deviation over seeds, as the paper does."""
     from inbounds.benchmark.statistics import mean_and_deviation
     from inbounds.report.tables import number
@@ -282,7 +299,7 @@ def show_results(console: Console, results: Sequence[Any]) -> None:
     # Numbers are never cut: where space is short, names take two lines.
     table.add_column("cell", overflow="fold")
     for heading in ("return", "valid rate", "solver\ncalls", "seeds x\nsteps"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(Text(heading), justify="right", no_wrap=True)
     for result in results:
         returns, rates = (mean_and_deviation(result.final[name]) for name in ("return", "valid_action_rate"))
         calls = result.final["solver_calls"]
@@ -297,4 +314,4 @@ def show_results(console: Console, results: Sequence[Any]) -> None:
     worst = max(result.worst_violation for result in results)
     steps = sum(result.environment_steps for result in results)
     table.caption = f"{steps:,} steps of training; worst violation in evaluations: {worst:g}"
-    console.print(table)
+    terminal.print(table)

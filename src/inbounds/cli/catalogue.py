@@ -8,8 +8,9 @@ from typing import Annotated
 
 import tyro
 from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from inbounds.cli.terminal import Terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ def run(arguments: list[str]) -> int:
 
     if options.what not in (*tables, "all"):
         raise UnknownNameError("table", options.what, tables, "Leave it out to see all three.")
-    console = Console()
+    console = Terminal()
     for name, make_table in tables.items():
         if options.what == name:
             console.print(make_table(True))

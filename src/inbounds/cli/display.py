@@ -6,13 +6,16 @@ import time
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from inbounds.cli.output import shown
 from inbounds.cli.sparkline import sparkline
+from inbounds.cli.terminal import Terminal
 
 SHOWN = 8
 """Evaluations that the live table keeps in sight."""
@@ -70,7 +73,7 @@ class Standing:
 class LiveDisplay:
     """A panel that is redrawn in place; use it as a context and as a callback of `train`."""
 
-    def __init__(self, title: str, steps: int, seeds: int, console: Console) -> None:
+    def __init__(self, title: str, steps: int, seeds: int, terminal: Terminal) -> None:
         """Prepare the panel."""
         self.standing = Standing(steps, seeds)
         self.title = title
@@ -80,11 +83,11 @@ class LiveDisplay:
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            console=console,
+            console=terminal,
             expand=True,
         )
         self.bar = self.progress.add_task("", total=steps, note="compiling, then random steps")
-        self.live = Live(self._panel(), console=console, refresh_per_second=4, transient=True)
+        self.live = Live(self._panel(), console=terminal, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LiveDisplay:
         self.live.__enter__()
@@ -124,16 +127,19 @@ class LiveDisplay:
             else ""
         )
         return Panel(
-            Group(self.progress, table, curves, now), title=self.title, title_align="left", box=box.ROUNDED
+            Group(self.progress, table, curves, now),
+            title=Text(shown(self.title)),
+            title_align="left",
+            box=box.ROUNDED,
         )
 
 
 class PlainDisplay:
     """One line per evaluation, and one per ten seconds without any; for logs and pipes."""
 
-    def __init__(self, steps: int, seeds: int, console: Console) -> None:
+    def __init__(self, steps: int, seeds: int, terminal: Terminal) -> None:
         """Prepare to print."""
-        self.standing, self.console = Standing(steps, seeds), console
+        self.standing, self.terminal = Standing(steps, seeds), terminal
         self._printed = time.monotonic()
         self._waiting: str | None = None
 
@@ -167,7 +173,7 @@ class PlainDisplay:
         return f"step {self.standing.step:,} of {self.standing.steps:,}  {words}"
 
     def _say(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False)
+        self.terminal.say(line)
         self._printed, self._waiting = time.monotonic(), None
 
 

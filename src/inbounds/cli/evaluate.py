@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from inbounds.cli.device import prepare_device
+from inbounds.cli.device import prepare_device, started_device
+from inbounds.cli.terminal import Terminal
+from inbounds.storage.files import write_json
 
 EVALUATION = "evaluation.json"
 
@@ -28,6 +29,8 @@ class Options:
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders, or folders above them."""
+    policy: Literal["last", "best"] = "last"
+    """The last policy of a run, or that of each seed's best evaluation."""
     episodes: int = 100
     """Episodes per seed."""
     preference: tuple[float, float] = (0.9, 0.1)
@@ -54,19 +57,20 @@ def run(arguments: list[str]) -> int:
     """Evaluate every run and print what was found."""
     options = tyro.cli(Options, prog="inbounds evaluate", args=arguments)
     prepare_device(options.device)
+    started_device(options.device)
     from inbounds.benchmark.trained import TrainedRun, run_folders
     from inbounds.errors import ConfigurationError
 
     if not options.runs:
         raise ConfigurationError("which run? Give its folder: inbounds evaluate runs/demo.")
-    console = Console(highlight=False)
+    terminal = Terminal()
     for folder in run_folders(list(options.runs)):
-        opened = TrainedRun.open(folder)
-        evaluate_one(console, opened if options.seed is None else opened.only(options.seed), options)
+        opened = TrainedRun.open(folder, policy=options.policy)
+        evaluate_one(terminal, opened if options.seed is None else opened.only(options.seed), options)
     return 0
 
 
-def evaluate_one(console: Console, opened: Any, options: Options) -> None:
+def evaluate_one(terminal: Terminal, opened: Any, options: Options) -> None:
     """Evaluate one run, print its tables and write its file."""
     from inbounds.benchmark.evaluation import (
         evaluate_run,
@@ -79,42 +83,39 @@ def evaluate_one(console: Console, opened: Any, options: Options) -> None:
 
     final = evaluate_run(opened, options.episodes, options.preference)
     written: dict[str, Any] = {"final": final.as_json(), "provenance": provenance()}
-    console.print(final_table(opened, final))
+    terminal.print(final_table(opened, final))
     if options.sweep and has_preferences(opened):
         points = sweep_preferences(opened, options.sweep_episodes)
         chosen = suggested_preference(points)
-        console.print(front_table(points, chosen))
-        console.print(
+        terminal.print(front_table(points, chosen))
+        terminal.say(
             f"suggested preference to deploy: {chosen.preference[0]:g} {chosen.preference[1]:g} "
-            f"(the most valid of those whose return is as good as the best)",
-            soft_wrap=True,
+            f"(the most valid of those whose return is as good as the best)"
         )
         written["front"] = {"points": [list(point) for point in points], "suggested": list(chosen.preference)}
     elif options.sweep:
-        console.print("no sweep: this policy was trained for one preference.")
+        terminal.print("no sweep: this policy was trained for one preference.")
     if options.against is not None:
         from inbounds.benchmark.paired import compare_with_reference
 
         paired = compare_with_reference(opened, options.against, options.against_episodes, options.preference)
         low, high = paired.interval
         written["against"] = paired.as_json()
-        console.print(
+        terminal.say(
             f"against {paired.reference} ({paired.reference_mean:.6g}) on {options.against_episodes:,} common "
-            f"episodes: {paired.mean:+.4g} (95 % interval {low:+.4g} to {high:+.4g}), {paired.verdict}",
-            soft_wrap=True,
+            f"episodes: {paired.mean:+.4g} (95 % interval {low:+.4g} to {high:+.4g}), {paired.verdict}"
         )
     if options.timing:
         timed = time_inference(opened, options.preference, options.actions)
         written["inference"] = timed.as_json()
-        console.print(
+        terminal.say(
             f"one action: {timed.median * 1e6:.0f} us median, {timed.mean * 1e6:.0f} us mean, "
             f"{timed.slowest_percent * 1e6:.0f} us at the 99th percentile; with the environment's step "
-            f"{timed.with_step * 1e6:.0f} us ({timed.path}, one at a time, {timed.actions:,} actions)",
-            soft_wrap=True,
+            f"{timed.with_step * 1e6:.0f} us ({timed.path}, one at a time, {timed.actions:,} actions)"
         )
     target = opened.folder.path / EVALUATION
-    target.write_text(json.dumps(written, indent=1) + "\n")
-    console.print(f"wrote {target}", soft_wrap=True)
+    write_json(target, written)
+    terminal.say(f"wrote {target}")
 
 
 def final_table(opened: Any, final: Any) -> Table:
@@ -143,8 +144,8 @@ def final_table(opened: Any, final: Any) -> Table:
     means = final.returns.mean(axis=1)
     if len(means) > 1:
         table.add_row(
-            "[bold]mean ± sd[/]",
-            f"[bold]{means.mean():.5g} ± {means.std(ddof=1):.3g}[/]",
+            Text("mean ± sd", "bold"),
+            Text(f"{means.mean():.5g} ± {means.std(ddof=1):.3g}", "bold"),
             "",
             f"{final.valid_action_rate.mean():.4f} ± {final.valid_action_rate.std(ddof=1):.2g}",
             f"{final.deterministic_valid_rate.mean():.4f}",

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
+
+from inbounds.cli.terminal import Terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ def run(arguments: list[str]) -> int:
     from inbounds.deploy.export import export
     from inbounds.deploy.export_check import compare
 
-    console = Console(highlight=False)
+    terminal = Terminal()
     written = export(
         options.run,
         options.out,
@@ -46,14 +47,15 @@ def run(arguments: list[str]) -> int:
         proposals=options.proposals,
         preference=options.preference,
     )
-    console.print(f"wrote {written}", soft_wrap=True)
+    files, _, promise = f"wrote {written}".rpartition("\n")
+    terminal.say(files)
+    terminal.say(promise)
     if options.check < 1 or not written.is_feasible_by_construction:
         return 0
     found = compare(written.path, options.check)
-    console.print(
+    terminal.say(
         f"checked in {found.states} random states ({found.empty} of them leave no action): {found.violations} "
         f"violations in float64, {found.projected} projections, other choices than numpy in "
-        f"{found.other_choices}, otherwise at most {found.largest_difference:.1e} of the box away.",
-        soft_wrap=True,
+        f"{found.other_choices}, otherwise at most {found.largest_difference:.1e} of the box away."
     )
     return 1 if found.violations else 0

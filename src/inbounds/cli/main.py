@@ -1,15 +1,17 @@
-"""Which command was asked for; errors of the library become one readable message and an exit status."""
+"""Which command was asked for; errors of the library and of the system become one sentence and an exit status."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import os
+import io
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from inbounds.cli.output import leave_output, shown
 from inbounds.errors import InboundsError
+from inbounds.system_errors import explained
 
 
 class Command(NamedTuple):
@@ -37,8 +39,34 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command and return the exit status: 0 done, 1 failed, 2 refused or impossible, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show, such as a path in no encoding
+            stream.reconfigure(errors="backslashreplace")
+    given, status = list(sys.argv[1:] if arguments is None else arguments), 0
+    try:
+        status = answer(given)
+        sys.stdout.flush()
+        return status
+    except InboundsError as error:
+        return fail(str(error))
+    except KeyboardInterrupt:
+        return fail("interrupted.", status=130)
+    except BrokenPipeError:
+        # The reader has seen enough (`inbounds --help | head`).
+        leave_output()
+        return status
+    except OSError as error:
+        leave_output()
+        return fail(explained(error))
+    except MemoryError as error:
+        return fail(f"not enough memory ({error or 'nothing is left'}). Ask for less, or free some.")
+    except SystemExit as ended:  # the argument parser has printed its message
+        return ended.code if isinstance(ended.code, int) else 2
+
+
+def answer(given: list[str]) -> int:
+    """Run the command that the arguments name."""
     if not given or given[0] in ("-h", "--help", "help"):
         print(overview())
         return 0
@@ -52,18 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         suggestion = f" Did you mean '{nearest[0]}'?" if nearest else ""
         return fail(f"'{given[0]}' is not a command.{suggestion} Commands: {', '.join(COMMANDS)}.")
     run: Callable[[list[str]], int] = importlib.import_module(COMMANDS[given[0]].module).run
-    try:
-        return run(given[1:])
-    except InboundsError as error:
-        return fail(str(error))
-    except KeyboardInterrupt:
-        return fail("interrupted.", status=130)
-    except BrokenPipeError:
-        # The reader has seen enough (`inbounds list | head`); the interpreter must not complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except SystemExit as ended:  # the argument parser has printed its message
-        return ended.code if isinstance(ended.code, int) else 2
+    return run(given[1:])
 
 
 def overview() -> str:
@@ -86,5 +103,5 @@ def overview() -> str:
 
 def fail(message: str, status: int = 2) -> int:
     """Print a message where errors belong and return the status."""
-    print(f"inbounds: {message}", file=sys.stderr)
+    print(f"inbounds: {shown(message)}", file=sys.stderr)
     return status

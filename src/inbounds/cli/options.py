@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
 
 from inbounds.cli.device import prepare_device
-from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.errors import ConfigurationError, InvalidInputError, UnknownNameError
+from inbounds.settings import misfit
 from inbounds.training.config import TrainingConfig
-from inbounds.training.record import RunFolder
+from inbounds.training.record import CONFIG, RunFolder, as_tuples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +77,16 @@ def parse(arguments: list[str]) -> Request:
     chosen, _ = tyro.cli(
         Selection, args=without_help, return_unknown_args=True, add_help=False, prog="inbounds train"
     )
-    prepare_device(chosen.device, chosen.deterministic)
+    recorded = None if chosen.resume is None else RunFolder(chosen.resume).config()
+    own_device = None if recorded is None else recorded["training"].get("device")
+    prepare_device(chosen.device or own_device, chosen.deterministic)
     from inbounds.learners.registry import make_learner
 
     task, name, training = None, chosen.learner, TrainingConfig()
-    if chosen.resume is not None:
-        task, name, learner, training = resumed(chosen.resume)
+    if chosen.resume is not None and recorded is not None:
+        task, name = recorded["task"], recorded["learner"]["name"]
+        learner, training = resumed(recorded, chosen.resume)
+        require_recorded_learner(chosen.resume, name, getattr(learner, "preset", "default"), without_help)
     else:
         learner = make_learner(name)
         if chosen.preset not in (known := getattr(learner, "presets", {"default": {}})):
@@ -121,22 +127,38 @@ def parse(arguments: list[str]) -> Request:
     )
 
 
-def resumed(folder: Path) -> tuple[str, str, Any, TrainingConfig]:
-    """Return task, learner and training settings as a run folder records them."""
-    from inbounds.learners.registry import make_learner
+def resumed(config: Mapping[str, Any], folder: Path) -> tuple[Any, TrainingConfig]:
+    """Return the learner and the training settings that a run's configuration records."""
+    from inbounds.benchmark.trained import recorded_learner
 
-    config = RunFolder(folder).config()
-    settings = {name: as_tuples(value) for name, value in config["learner"].items()}
-    name = settings.pop("name")
     fields = {field.name for field in dataclasses.fields(TrainingConfig)}
     training = {key: as_tuples(value) for key, value in config["training"].items() if key in fields}
-    training["out"] = folder
-    return config["task"], name, make_learner(name, **settings), TrainingConfig(**training)
+    found = TrainingConfig(**{**training, "out": folder})
+    if wrong := misfit(found):
+        raise InvalidInputError(
+            f"{folder / CONFIG} has a value for '{wrong}' that this setting cannot have. Restore it, or train again."
+        )
+    return recorded_learner(config, folder), found
 
 
-def as_tuples(value: Any) -> Any:
-    """Return JSON's lists as the tuples that settings are made of."""
-    return tuple(as_tuples(entry) for entry in value) if isinstance(value, list) else value
+def require_recorded_learner(folder: Path, name: str, preset: str, arguments: list[str]) -> None:
+    """Refuse `--learner` and `--preset` of a resumed run that are not its own."""
+    recorded = Selection(learner=name, preset=preset)
+    told, _ = tyro.cli(
+        Selection,
+        args=arguments,
+        default=recorded,
+        return_unknown_args=True,
+        add_help=False,
+        prog="inbounds train",
+    )
+    for option in ("learner", "preset"):
+        found, wanted = getattr(told, option), getattr(recorded, option)
+        if found != wanted:
+            raise ConfigurationError(
+                f"{folder} was trained with --{option} {wanted}, not {found}. Leave --{option} out, or train in "
+                f"another folder."
+            )
 
 
 def as_options(training: TrainingConfig) -> Training:

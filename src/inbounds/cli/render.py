@@ -13,6 +13,9 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from inbounds.cli.device import started_device
+from inbounds.cli.output import require_writable
+from inbounds.cli.terminal import Terminal
 from inbounds.errors import ConfigurationError, InvalidInputError
 
 
@@ -39,6 +42,7 @@ class Options:
 def run(arguments: list[str]) -> int:
     """Film an episode."""
     options = tyro.cli(Options, prog="inbounds render", args=arguments)
+    started_device()
     from inbounds.benchmark.inference import compiled_policy
     from inbounds.benchmark.tasks import find_task
     from inbounds.benchmark.trained import TrainedRun
@@ -70,6 +74,7 @@ def run(arguments: list[str]) -> int:
         act = lambda observation: reference(observation, generator)  # noqa: E731
     ending = ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
     target = options.out or Path(f"{task.name}-{name}{ending}")
+    require_writable(target)
     environment = task.make_environment(render_mode="rgb_array")
     episode = Episode()
     frames = play(environment, act, options.seed, options.steps or task.horizon, episode)
@@ -78,7 +83,7 @@ def run(arguments: list[str]) -> int:
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         write_video(frames, target, fps=float(environment.metadata["render_fps"]))
     environment.close()
-    print(
+    Terminal().say(
         f"{task.name}, {name}: {episode.steps} steps, return {episode.total:.5g}, every action feasible. "
         f"Wrote {target}"
     )

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import tyro
 
+from inbounds.cli.terminal import Terminal
 from inbounds.errors import ConfigurationError
+from inbounds.storage.files import write_text
 
 FILM = "film"
 
@@ -49,18 +51,17 @@ def run(arguments: list[str]) -> int:
     from inbounds.benchmark.collecting import read_results
     from inbounds.report.page import render_page
 
-    results = read_results(options.runs)
+    terminal, results = Terminal(), read_results(options.runs)
     if options.films:
         film_runs(options.runs)
     target = options.out or default_page(options.runs[0])
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(render_page(collect(options)), encoding="utf-8")
-    print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB, {len(results)} results)")
+    write_text(target, render_page(collect(options)))
+    terminal.say(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB, {len(results)} results)")
     if options.figures is not None:
         from inbounds.report.figures import write_figures
 
         written = write_figures(results, options.figures, options.formats)
-        print(f"wrote {len(written)} figures to {options.figures}")
+        terminal.say(f"wrote {len(written)} figures to {options.figures}")
     return 0
 
 
@@ -111,15 +112,14 @@ def follow(options: Options) -> int:
     """Serve the page until Ctrl-C."""
     from inbounds.report.live import make_server
 
-    server = make_server(lambda: collect(options), options.port)
-    print(
-        f"follow {', '.join(map(str, options.runs))} at http://127.0.0.1:{server.server_address[1]} (Ctrl-C ends)",
-        flush=True,
+    terminal, server = Terminal(), make_server(lambda: collect(options), options.port)
+    terminal.say(
+        f"follow {', '.join(map(str, options.runs))} at http://127.0.0.1:{server.server_address[1]} (Ctrl-C ends)"
     )
     try:
         server.serve_forever()
     except KeyboardInterrupt:
-        print("ended.")
+        terminal.say("ended.")
     finally:
         server.server_close()
     return 0

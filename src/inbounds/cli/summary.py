@@ -3,58 +3,58 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from inbounds.benchmark.references import ReferenceReturn, play_reference, quick_references
 from inbounds.cli.display import duration, plural
+from inbounds.cli.output import command, shown
 from inbounds.cli.sparkline import sparkline
+from inbounds.cli.terminal import Terminal
+from inbounds.storage.files import write_text
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 from inbounds.training.summary import RunSummary
 
 
 def show_summary(
-    console: Console, folder: RunFolder, task: Any, with_references: bool, elapsed: float
+    terminal: Terminal, folder: RunFolder, task: Any, with_references: bool, elapsed: float
 ) -> None:
     """Print the final table, the curves, and where everything is."""
     summary = RunSummary.read(folder.path)
     if not summary.evaluations:
-        console.print(str(summary))
+        terminal.say(f"{summary.task}, {summary.learner}: not evaluated yet ({folder.path})")
         return
     episodes = int(folder.config()["training"]["episodes"])
     references = (
         [play_reference(task, name, episodes) for name in quick_references(task)] if with_references else []
     )
-    console.print(result_table(summary, references))
+    terminal.print(result_table(summary, references))
     rows = list(folder.rows(EVALUATIONS))
     for name, label in (("return", "return"), ("valid_action_rate", "valid action rate")):
         curve = mean_curve(rows, name)
-        console.print(f"{label:18} {sparkline(curve)}  {curve[0]:.4g} -> {curve[-1]:.4g}")
+        terminal.print(f"{label:18} {sparkline(curve)}  {curve[0]:.4g} -> {curve[-1]:.4g}")
     verdict = compare(summary, references)
     if verdict:
-        console.print(verdict, soft_wrap=True)
+        terminal.say(verdict)
     seconds = summary.evaluations[0]["seconds"]
     checkpoint = sum(path.stat().st_size for path in folder.checkpoints.rglob("*") if path.is_file())
     spent = summary.preparation_seconds
     prepared = "" if spent is None else f" ({spent:.1f} s before the first step)"
-    console.print(
+    terminal.say(
         f"{summary.step:,} steps per seed in {duration(seconds)} of training{prepared}, {duration(elapsed)} in all; "
-        f"checkpoint {checkpoint / 1e6:.1f} MB",
-        soft_wrap=True,
+        f"checkpoint {checkpoint / 1e6:.1f} MB"
     )
-    picture = draw(console, folder, references)
-    wanted = [
-        f"inbounds evaluate {folder.path}",
-        f"inbounds report {folder.path}",
-        f"inbounds render {task.name} --policy {folder.path}",
-    ]
-    console.print(f"run folder {folder.path}" + (f", picture {picture}" if picture else ""), soft_wrap=True)
-    console.print("next: " + "\n      ".join(wanted), soft_wrap=True)
+    picture = draw(terminal, folder, references)
+    terminal.say(f"run folder {folder.path}" + (f", picture {picture}" if picture else ""))
+    terminal.say(f"next: {command('evaluate', folder.path)}")
+    terminal.say(f"      {command('report', folder.path)}")
+    terminal.say(f"      {command('render', task.name, '--policy', folder.path)}")
 
 
 def result_table(summary: RunSummary, references: list[ReferenceReturn]) -> Table:
@@ -72,8 +72,8 @@ def result_table(summary: RunSummary, references: list[ReferenceReturn]) -> Tabl
     spread = returns if len(returns) > 1 else summary.column("return_deviation")
     deviation = returns.std() if len(returns) > 1 else float(spread[0])
     table.add_row(
-        f"[bold]{summary.learner}[/], {plural(len(returns), 'seed')}",
-        f"[bold]{returns.mean():.4g}[/] ± {deviation:.2g}",
+        Text.assemble((shown(summary.learner), "bold"), f", {plural(len(returns), 'seed')}"),
+        Text.assemble((f"{returns.mean():.4g}", "bold"), f" ± {deviation:.2g}"),
         f"{valid.mean():.3f}",
         f"{summary.column('training_projections').mean():,.0f}",
         f"{summary.worst_violation:g}",
@@ -116,14 +116,14 @@ def mean_curve(rows: list[dict[str, Any]], name: str) -> list[float]:
     return [float(np.mean([row[name] for row in rows if row["step"] == step])) for step in steps]
 
 
-def draw(console: Console, folder: RunFolder, references: list[ReferenceReturn]) -> Path | None:
+def draw(terminal: Terminal, folder: RunFolder, references: list[ReferenceReturn]) -> Path | None:
     """Draw the learning curve, or say in one line what is missing for it."""
     from inbounds.report.run_picture import draw_run
 
     try:
         return draw_run(folder, {reference.name: float(reference.returns.mean()) for reference in references})
     except ImportError:
-        console.print("no picture: matplotlib is not installed here; `inbounds report` draws it where it is.")
+        terminal.say("no picture: matplotlib is not installed here; `inbounds report` draws it where it is.")
         return None
 
 
@@ -134,7 +134,8 @@ def write_csv(folder: RunFolder) -> None:
         if not rows:
             continue
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        with open((folder.path / name).with_suffix(".csv"), "w", newline="", encoding="utf-8") as handle:
-            writer = csv.DictWriter(handle, columns)
-            writer.writeheader()
-            writer.writerows(rows)
+        table = io.StringIO(newline="")
+        writer = csv.DictWriter(table, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text((folder.path / name).with_suffix(".csv"), table.getvalue())

@@ -2,33 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from inbounds.errors import MissingDependencyError
+from inbounds.storage.files import make_folder
+from inbounds.system_errors import explained
 
 NOT_A_CURVE = ("kind", "step", "seed")
+SYNC_SECONDS = 30.0
+"""How old the events on the disk may be."""
 
 
 class TensorBoardTracker:
-    """Writes every number of every row as a scalar, one curve per seed; a callback of `train`."""
+    """Writes every number of every row as a scalar, one curve per seed; a callback of `train`.
 
-    def __init__(self, folder: Path) -> None:
+    Events are written here and now: the queue of tensorboardX's own writer is read by a thread, and would stop the
+    training for ever once that thread has met a full disk.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
         """Open the event file; raises ImportError where tensorboardX is not installed."""
-        from tensorboardX import SummaryWriter
+        from tensorboardX import event_file_writer
 
-        self.writer = SummaryWriter(str(folder / "tensorboard"))
+        self.tell, self.synced = tell, time.monotonic()
+        make_folder(folder / "tensorboard")
+        self.writer: Any = event_file_writer.EventsWriter(str(folder / "tensorboard" / "events"))
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """Write one row."""
-        for name, value in row.items():
-            if name not in NOT_A_CURVE and value is not None:
-                self.writer.add_scalar(f"{row['kind']}/{name}/seed {row['seed']}", value, row["step"])
+        """Write one row; a file that cannot be written any more costs one line and not the run."""
+        if self.writer is None:
+            return
+        try:
+            self.writer.write_event(self._event(row))
+            if time.monotonic() - self.synced > SYNC_SECONDS:
+                self.writer.flush()
+                self.synced = time.monotonic()
+        except OSError as error:
+            self._end(error)
 
     def close(self) -> None:
         """Write what is still in memory."""
-        self.writer.close()
+        if self.writer is not None:
+            try:
+                self.writer.close()
+            except OSError as error:
+                self._end(error)
+
+    def _event(self, row: Mapping[str, Any]) -> Any:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = [
+            Summary.Value(tag=f"{row['kind']}/{name}/seed {row['seed']}", simple_value=float(value))
+            for name, value in row.items()
+            if name not in NOT_A_CURVE and value is not None
+        ]
+        return Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values))
+
+    def _end(self, error: OSError) -> None:
+        writer, self.writer = self.writer, None
+        with contextlib.suppress(OSError):
+            writer.close()
+        self.tell(f"no more TensorBoard events: {explained(error)}")
 
 
 class WandbTracker:

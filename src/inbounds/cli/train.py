@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from inbounds.cli.device import started_device
 from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
 from inbounds.cli.options import Request, parse
+from inbounds.cli.output import command, shown
 from inbounds.cli.summary import show_summary, write_csv
+from inbounds.cli.terminal import Terminal
 from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
-from inbounds.errors import ConfigurationError, InboundsError, UnknownNameError
+from inbounds.errors import ConfigurationError, FolderBusyError, InboundsError, UnknownNameError
 from inbounds.training.interrupts import Requests, break_off_at_second
 from inbounds.training.record import CONFIG, RunFolder
 
@@ -26,7 +29,8 @@ from inbounds.training.record import CONFIG, RunFolder
 def run(arguments: list[str]) -> int:
     """Train as the arguments say."""
     request = parse(arguments)
-    console = Console(highlight=False)
+    terminal = Terminal()
+    device = started_device(request.training.device)
     from inbounds.benchmark.tasks import find_task
     from inbounds.training.api import default_folder, train
 
@@ -37,22 +41,22 @@ def run(arguments: list[str]) -> int:
             raise
         raise ConfigurationError(
             f"{request.resume} is a run of '{request.task}', a task of your own, which commands do not know. "
-            f"Resume it in Python: ib.train(task, learner, out='{request.resume}', resume=True)."
+            f"Resume it in Python: ib.train(task, learner, out={str(request.resume)!r}, resume=True)."
         ) from None
     folder = request.training.out or default_folder(task.name, request.learner_name)
-    show_settings(console, request, task, folder)
-    stopper = Stopper(console, request.training.steps)
+    show_settings(terminal, request, task, folder, device)
+    stopper = Stopper(terminal, request.training.steps)
     title = f"{task.name}, {request.learner_name}, {plural(request.training.seeds, 'seed')}"
-    is_live = console.is_terminal and not request.output.plain
+    is_live = terminal.is_terminal and not request.output.plain
     display = (
-        LiveDisplay(title, request.training.steps, request.training.seeds, console)
+        LiveDisplay(title, request.training.steps, request.training.seeds, terminal)
         if is_live
-        else PlainDisplay(request.training.steps, request.training.seeds, console)
+        else PlainDisplay(request.training.steps, request.training.seeds, terminal)
     )
     is_new, trackers = not folder.exists(), list[Any]()
 
     def warn(message: str) -> None:
-        console.print(f"[yellow]warning:[/] {message}", soft_wrap=True)
+        terminal.say(Text.assemble(("warning: ", "yellow"), shown(message)))
 
     settings = {
         field.name: getattr(request.training, field.name)
@@ -61,8 +65,9 @@ def run(arguments: list[str]) -> int:
     }
     compilation = CompilationTime()
     began = time.monotonic()
+    resume = command("train", "--resume", folder)
     try:
-        trackers.extend(open_trackers(console, request, folder))
+        trackers.extend(open_trackers(terminal, request, folder))
         with display, stopper.requests.heard(signal.SIGINT, signal.SIGTERM), compilation.measured():
             train(
                 task,
@@ -73,47 +78,44 @@ def run(arguments: list[str]) -> int:
                 warn=warn,
                 **settings,
             )
-    except InboundsError:
-        if (folder / "checkpoints").exists():
-            console.print(
-                f"The newest checkpoint is kept; resume with: inbounds train --resume {folder}",
-                soft_wrap=True,
-            )
+    except FolderBusyError:
+        is_new = False  # another process may be about to write its first files
+        raise
+    except (InboundsError, OSError):
+        if RunFolder(folder).checkpoint_folders():
+            terminal.say(f"The newest checkpoint is kept; resume with: {resume}")
         raise
     finally:
-        for tracker in trackers:
-            tracker.close()
-        if is_new and not (folder / CONFIG).exists():
-            # Refused before it began: only the trackers' files are there.
-            shutil.rmtree(folder, ignore_errors=True)
-        elif request.output.csv and folder.exists():
-            write_csv(RunFolder(folder))
+        # What went wrong before must not be hidden by what goes wrong here, such as the same full disk.
+        with contextlib.suppress(InboundsError, OSError):
+            for tracker in trackers:
+                tracker.close()
+            if is_new and not (folder / CONFIG).exists():
+                # Refused before it began: only the trackers' files are there.
+                shutil.rmtree(folder, ignore_errors=True)
+            elif request.output.csv and folder.exists():
+                write_csv(RunFolder(folder))
     run_folder = RunFolder(folder)
     run_folder.amend_provenance(compilation_seconds=round(compilation.seconds, 1))
     if stopper.has_stopped:
-        console.print(f"Stopped and saved. Resume with: inbounds train --resume {folder}", soft_wrap=True)
+        terminal.say(f"Stopped and saved. Resume with: {resume}")
         return 130
-    show_summary(console, run_folder, task, request.output.references, time.monotonic() - began)
+    show_summary(terminal, run_folder, task, request.output.references, time.monotonic() - began)
     return 0
 
 
-def show_settings(console: Console, request: Request, task: Any, folder: Path) -> None:
+def show_settings(terminal: Terminal, request: Request, task: Any, folder: Path, device: Any) -> None:
     """Print what is going to happen, with every setting."""
-    import jax
-
-    device = jax.devices()[0]
     began = "resuming" if request.resume else "training"
-    console.print(
-        f"[bold]{began} {request.learner_name} on {task.name}[/], {device.platform}: {device.device_kind}"
-    )
-    console.print(f"constraint: {task.constraint.formula()}", soft_wrap=True, markup=False)
+    what = f"{began} {request.learner_name} on {shown(task.name)}"
+    terminal.print(Text.assemble((what, "bold"), f", {device.platform}: {device.device_kind}"))
+    terminal.say(f"constraint: {task.constraint.formula()}")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
     for name, value in settings_rows(request, task):
         table.add_row(name, value)
-    console.print(table)
-    console.print(
-        f"run folder: {folder}   the replay in a checkpoint holds up to {size(replay_bytes(request, task))}",
-        soft_wrap=True,
+    terminal.print(table)
+    terminal.say(
+        f"run folder: {folder}   the replay in a checkpoint holds up to {size(replay_bytes(request, task))}"
     )
 
 
@@ -123,10 +125,10 @@ def settings_rows(request: Request, task: Any) -> Iterator[tuple[str, str]]:
         "warm_up": request.training.warm_up_steps(request.learner),
         "episodes": request.training.episodes_of(task),
     }
-    shown = [
+    given = [
         f"{name} {plain(value)}" for name, value in training.items() if name != "out" and value is not None
     ]
-    yield "training", ", ".join(shown)
+    yield "training", ", ".join(given)
     settings = dataclasses.asdict(request.learner)
     if settings.get("gamma", 0.0) is None:
         settings["gamma"] = f"{task.discount:g} (the task's)"
@@ -142,13 +144,13 @@ def plain(value: Any) -> str:
 
 def replay_bytes(request: Request, task: Any) -> int:
     """Return the size of the replay in a checkpoint if it is as full as this run can make it."""
-    from inbounds.replay.ring import Layout
+    from inbounds.replay.buffer import Layout
 
     learner, training = request.learner, request.training
     width = Layout(task.observation_size, task.action_size, learner.objectives).width
     rows = sum(
         min(training.capacity, training.steps * (1 if index == 0 else learner.proposals))
-        for index in range(len(learner.rings))
+        for index in range(len(learner.buffers))
     )
     return 4 * training.seeds * rows * width
 
@@ -162,13 +164,13 @@ def size(count: float) -> str:
     return f"{count:.3g} GB"
 
 
-def open_trackers(console: Console, request: Request, folder: Path) -> Iterator[Any]:
+def open_trackers(terminal: Terminal, request: Request, folder: Path) -> Iterator[Any]:
     """Open what the numbers shall also be sent to; TensorBoard is left out where its writer is missing."""
     if request.output.tensorboard:
         try:
-            yield TensorBoardTracker(folder)
+            yield TensorBoardTracker(folder, terminal.say)
         except ImportError:
-            console.print(
+            terminal.say(
                 "no TensorBoard events: tensorboardX is not installed here (metrics.jsonl has all numbers)."
             )
     if request.output.wandb:
@@ -178,9 +180,9 @@ def open_trackers(console: Console, request: Request, folder: Path) -> Iterator[
 class Stopper:
     """Ctrl-C once: stop at the next report, after a checkpoint. Twice: stop now."""
 
-    def __init__(self, console: Console, steps: int) -> None:
+    def __init__(self, terminal: Terminal, steps: int) -> None:
         """Start unasked, on a run of so many steps."""
-        self.console, self.requests = console, Requests(self._answer)
+        self.terminal, self.requests = terminal, Requests(self._answer)
         self.steps, self.has_stopped = steps, False
 
     def __call__(self, row: dict[str, Any]) -> bool:
@@ -190,10 +192,9 @@ class Stopper:
 
     def _answer(self, count: int) -> None:
         break_off_at_second(count)
-        self.console.print(
+        self.terminal.say(
             "stopping at the next report, after a checkpoint; Ctrl-C once more stops now and loses the work "
-            "since the last one.",
-            soft_wrap=True,
+            "since the last one."
         )
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from inbounds.cli.benchmark import Options as BenchmarkOptions
 from inbounds.cli.benchmark import execute
-from inbounds.cli.device import prepare_device
+from inbounds.cli.device import prepare_device, started_device
+from inbounds.cli.terminal import Terminal
+from inbounds.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +58,13 @@ def run(arguments: list[str]) -> int:
     from inbounds.benchmark.cell import Cell
     from inbounds.benchmark.tasks import find_task
     from inbounds.benchmark.tuning import cell_of, default_space, parse_range, tune
+    from inbounds.training.interrupts import Requests
 
-    console = Console(highlight=False)
+    for name in ("trials", "jobs"):
+        if getattr(options, name) < 1:
+            raise ConfigurationError(f"--{name} {getattr(options, name)} would run nothing. Use 1 or more.")
+    terminal, asked = Terminal(), Requests()
+    started_device(options.device)
     find_task(options.task)
     base = Cell(
         options.task,
@@ -71,18 +77,17 @@ def run(arguments: list[str]) -> int:
     learner = base.make_learner()
     space = [parse_range(text, learner) for text in options.search] or default_space(learner)
     folder = options.out or Path("runs") / f"tune-{options.task}-{options.learner}"
-    console.print(f"searching {', '.join(one.name for one in space)} in {folder}", soft_wrap=True)
+    terminal.say(f"searching {', '.join(one.name for one in space)} in {folder}")
 
     def run_cells(cells: Sequence[Any]) -> dict[str, Any]:
-        return execute(console, cells, BenchmarkOptions(out=folder, jobs=options.jobs, ray=options.ray))
+        wanted = BenchmarkOptions(out=folder, jobs=options.jobs, ray=options.ray)
+        return execute(terminal, cells, wanted, asked)
 
-    study = tune(
-        base, space, options.trials, options.jobs, folder, run_cells, lambda line: console.print(line)
-    )
+    study = tune(base, space, options.trials, options.jobs, folder, run_cells, terminal.say)
     finished = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
-    if not finished:
-        console.print("no trial is finished yet; the same command goes on.")
-        return 1
+    if len(finished) < options.trials:
+        terminal.say(f"{len(finished)} of {options.trials} trials are finished; the same command goes on.")
+        return 130 if asked else 1
     finished.sort(key=lambda trial: -trial.value)
     table = Table("trial", "return", *(one.name for one in space), title=f"best of {len(finished)} trials")
     for trial in finished[:10]:
@@ -90,7 +95,7 @@ def run(arguments: list[str]) -> int:
             f"{value:.4g}" if isinstance(value, float) else str(value) for value in trial.params.values()
         )
         table.add_row(str(trial.number), f"{trial.value:.5g}", *values)
-    console.print(table)
+    terminal.print(table)
     best = cell_of(base, finished[0].number, finished[0].params)
-    console.print("train with the best: " + best.command("runs/best"), soft_wrap=True)
+    terminal.say("train with the best: " + best.command("runs/best"))
     return 0

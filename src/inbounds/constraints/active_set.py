@@ -55,35 +55,37 @@ def nearest_points(
     pull = -np.ascontiguousarray(actions)
     cold = np.zeros(upper.shape[-1], dtype=np.int32)
     first = rows[0] if rows.ndim == 3 else rows
-    model = _model(first, upper[0], lower[0], pull[0], cold)
+    model = _model(first, pull[0], cold)
     points = np.empty((count, dimension))
     is_solved = np.empty(count, dtype=np.bool_)
     update, solve = model.update, model.solve
+    # Where limits exclude one another the solver takes no problem at all, and would answer the one before.
+    is_taken = update(None, pull[0], first, upper[0], lower[0], cold) >= 0
     for index in range(count):
         if is_varied:
             changed = rows[index] if rows.ndim == 3 else None
-            update(None, pull[index], changed, upper[index % len(upper)], lower[index % len(lower)], cold)
-        else:
+            sides = upper[index % len(upper)], lower[index % len(lower)]
+            is_taken = update(None, pull[index], changed, *sides, cold) >= 0
+        elif is_taken:
             update(None, pull[index], None, None, None, cold)
         answer = solve()
         points[index] = answer[0]
-        is_solved[index] = answer[2] > 0
+        is_solved[index] = is_taken and answer[2] > 0
     return Answers(points, is_solved)
 
 
-def _model(matrix: FloatArray, upper: FloatArray, lower: FloatArray, pull: FloatArray, cold: Any) -> Any:
-    """Return a solver that holds this problem, in memory that each thread keeps for problems of one shape."""
+def _model(matrix: FloatArray, pull: FloatArray, cold: Any) -> Any:
+    """Return a solver for problems of one shape, in memory that each thread keeps for them."""
     import daqp
 
-    shape = matrix.shape
     workspaces = _memory.__dict__.setdefault("models", {})
-    model = workspaces.get(shape)
-    if model is not None and model.update(None, pull, matrix, upper, lower, cold) >= 0:
-        return model
-    model = daqp.Model()
-    model.setup(np.eye(shape[1]), pull, matrix, upper, lower, cold)
-    model.settings = {"primal_tol": PRIMAL_TOLERANCE}
-    workspaces[shape] = model
+    model = workspaces.get(matrix.shape)
+    if model is None:
+        model = daqp.Model()
+        nothing = np.full(len(cold), np.inf)  # a first problem without limits is never refused
+        model.setup(np.eye(matrix.shape[1]), pull, matrix, nothing, -nothing, cold)
+        model.settings = {"primal_tol": PRIMAL_TOLERANCE}
+        workspaces[matrix.shape] = model
     return model
 
 

@@ -56,12 +56,16 @@ def nearest_by_turns(at: Situation, projections: Sequence[Projection], action: A
     points = tuple(xp.broadcast_to(point, shape) for point in points)
     state = Agreement(points, tuple(xp.zeros_like(point) for point in points))
 
+    def size_of(numbers: Array) -> Array:
+        """Return sizes; what overflowed does not change any more, and is not waited for."""
+        return xp.where(xp.isfinite(numbers), xp.abs(numbers), 0.0)
+
     def is_settled(before: Agreement, after: Agreement) -> Array:
         pairs = zip(
             (*after.points, *after.disagreements), (*before.points, *before.disagreements), strict=True
         )
-        changes = [xp.max(xp.abs(new - old))[None] for new, old in pairs]
-        return xp.max(xp.concat(changes)) <= SETTLED * (1.0 + xp.max(xp.abs(after.points[0])))
+        changes = [xp.max(size_of(new - old))[None] for new, old in pairs]
+        return xp.max(xp.concat(changes)) <= SETTLED * (1.0 + xp.max(size_of(after.points[0])))
 
     traced = next((array for array in (action, *points) if is_jax(array) or is_traced(array)), None)
     if traced is None:
@@ -81,10 +85,12 @@ def central_point(
 ) -> Array:
     """Return the mean of the projections of points spread around the members' own interior points.
 
-    A mean of points that touch the set from all sides lies inside it, unless the set is flat.
+    A mean of points that touch the set from all sides lies inside it, unless the set is flat. The starts may be
+    the same in all states of a batch; the points around them are projected state by state.
     """
     xp, dimension = at.xp, box.low.shape[-1]
     centre: Array = sum(starts[1:], starts[0]) / float(len(starts))
+    centre = xp.broadcast_to(centre, (*at.batch, dimension))
     width = box.high - box.low
     reach = xp.where(xp.isfinite(width), 0.5 * width, 1.0 + xp.abs(centre))
     sides = np.concatenate([np.eye(dimension), -np.eye(dimension)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,6 +14,11 @@ from inbounds.errors import InvalidInputError
 
 Array = Any
 """An array of numpy, JAX, torch or any other array-API library."""
+
+LARGE = 1e100
+"""Products of three numbers below this do not overflow in float64."""
+SHORT = 40
+"""Up to so many entries Python adds numbers faster than numpy."""
 
 
 def is_jax(array: object) -> bool:
@@ -72,10 +78,13 @@ def as_array(name: str, value: Any) -> Array:
             raise InvalidInputError(
                 f"the {name} has type {array.dtype}, but real numbers are expected. Convert it to float32."
             )
+        if xp is np and array.dtype.char == "g":
+            with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite, and is refused
+                array = array.astype(np.float64)
     else:
         try:
             array = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(
                 f"the {name} is {value!r}, which is not an array of numbers. Pass an array of floats."
             ) from error
@@ -87,14 +96,18 @@ def as_array(name: str, value: Any) -> Array:
     return array
 
 
-def require_finite(name: str, array: Array) -> None:
-    """Refuse NaN and infinities wherever values are known; a traced array is judged by comparison instead."""
+def require_finite(name: str, array: Array) -> float:
+    """Refuse NaN and infinities wherever values are known; a traced array is judged by comparison instead.
+
+    Returns a number that no entry exceeds in size: infinity where the values are not looked at.
+    """
     if isinstance(array, np.ndarray):
-        is_finite = bool(np.logical_and.reduce(np.isfinite(array), axis=None))
+        size = float(np.maximum.reduce(np.abs(array), axis=None, initial=0))
+        is_finite = math.isfinite(size)
     elif is_traced(array):
-        return
+        return math.inf
     else:
-        xp = namespace_of(array)
+        xp, size = namespace_of(array), math.inf
         # Inside a compiled function even what is done to known values would only be known later.
         with known_now(array):
             is_finite = bool(xp.all(xp.isfinite(array)))
@@ -103,6 +116,14 @@ def require_finite(name: str, array: Array) -> None:
             f"the {name} holds a value that is not finite, so it cannot be judged or executed: {array}. "
             f"Look for a diverged policy or a broken sensor, and pass finite numbers."
         )
+    return size
+
+
+def all_finite(values: np.ndarray[Any, Any]) -> bool:
+    """Tell whether all entries of a numpy array are finite; of a short vector a sum tells it fastest."""
+    if values.ndim == 1 and values.size <= SHORT and math.isfinite(sum(values.tolist())):
+        return True
+    return bool(np.isfinite(values).all())
 
 
 def known_now(array: Array) -> AbstractContextManager[Any]:
@@ -210,6 +231,25 @@ def least(xp: Any, values: Array) -> Array:
 def largest(xp: Any, values: Array) -> Array:
     """Return the largest entry along the last axis."""
     return np.maximum.reduce(values, axis=-1) if xp is np else xp.max(values, axis=-1)
+
+
+def worst_row(xp: Any, rows: Array) -> Array:
+    """Return the largest row along the last axis: +infinity where one is not a number, as no row then holds."""
+    worst = largest(xp, rows)
+    is_number = worst == worst  # only NaN differs from itself
+    if xp is np and is_everywhere(is_number):
+        return worst
+    return xp.where(is_number, worst, float("inf"))
+
+
+def or_infinite(xp: Any, rows: Array) -> Array:
+    """Return rows with +infinity in place of what is not finite.
+
+    A sum that overflows on the way may end at either infinity, whatever its true sign is.
+    """
+    if xp is np and all_finite(rows):
+        return rows
+    return xp.where(xp.isfinite(rows), rows, float("inf"))
 
 
 def all_true(xp: Any, values: Array) -> Array:

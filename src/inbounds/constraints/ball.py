@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inbounds.constraints.arrays import Array, clip, dot, largest
+from inbounds.constraints.arrays import LARGE, Array, clip, dot, largest, without_gradient
 from inbounds.constraints.box import Bounds, corner
 from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.parameters import show
@@ -33,7 +33,15 @@ class Ball(LevelSet):
         has_room = target > 0
         ratio = xp.where(is_outside & has_room, target, 1.0) / xp.where(is_outside & (level > 0), level, 1.0)
         scale = xp.where(is_outside & ~has_room, 0.0, xp.sqrt(ratio))
-        return action * scale[..., None]
+        if at.size <= LARGE:
+            return action * scale[..., None]
+        # An action whose squares overflow is scaled by its longest entry first.
+        frozen, radius = without_gradient(action), xp.sqrt(xp.maximum(without_gradient(target), 0.0))
+        longest = largest(xp, xp.abs(frozen))[..., None]
+        heading = frozen / xp.where(longest > 0, longest, 1.0)
+        length = xp.sqrt(xp.maximum(dot(xp, heading, heading), 1.0))
+        is_huge = ~xp.isfinite(level)[..., None]
+        return xp.where(is_huge, (radius / length)[..., None] * heading, action * scale[..., None])
 
     def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
         """Scale back and clip, x_i = clip(s a_i, low_i, high_i): the level is piecewise linear in s^2."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,17 @@ from inbounds.constraints.arrays import (
     is_everywhere,
     is_jax,
     is_traced,
-    largest,
     namespace_of,
     repeat,
     require_finite,
     without_gradient,
+    worst_row,
 )
 from inbounds.constraints.references import Reference
-from inbounds.constraints.situation import RELATIVE_MARGIN as RELATIVE_MARGIN
+from inbounds.constraints.refusals import refuse_empty, verdict
+from inbounds.constraints.representable import representable
 from inbounds.constraints.situation import Parameter, Question, Situation, read_situation
-from inbounds.constraints.situation import relative_margin as relative_margin
-from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
+from inbounds.errors import ConstraintError, InvalidInputError
 
 STRICT_MARGINS = 1.5
 """Margins that a float32 projection keeps, so that `contains` in float64 accepts it too."""
@@ -109,17 +108,29 @@ class Constraint(abc.ABC):
         """Answer `contains` for inputs that were checked before."""
         return all_true(at.xp, self.tightened_excess(at, action) <= 0)
 
+    def accepts_finite(self, at: Situation, action: Array) -> Array:
+        """Answer it also for actions that may be infinite, since a compiled function cannot refuse them."""
+        accepted = self.accepts(at, action)
+        return accepted & all_true(at.xp, at.xp.isfinite(action)) if is_traced(accepted) else accepted
+
+    def worst_excess(self, at: Situation, action: Array) -> Array:
+        """Answer `violation` for inputs that were checked before."""
+        return worst_row(at.xp, self.excess(at, action))
+
     # What a user asks ---------------------------------------------------------------------------------------
 
     def violation(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
-        """Return the largest excess over all rows, in the row's own units: at most 0 for a feasible one."""
+        """Return the largest excess over all rows, in the row's own units: at most 0 for a feasible one.
+
+        It is +infinity where a number in some row overflows, and never NaN.
+        """
         at, array, _ = self.situation(observation, action, previous_action)
-        return largest(at.xp, self.excess(at, array))
+        return at.quietly(self.worst_excess, at, array)
 
     def contains(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
         """Tell whether an action is accepted; acceptance implies `violation <= 0` in float64."""
         at, array, _ = self.situation(observation, action, previous_action)
-        return self.accepts(at, array)
+        return at.quietly(self.accepts_finite, at, array)
 
     def project(self, observation: Any, action: Any, *, previous_action: Any = None) -> Array:
         """Return the nearest accepted action; an accepted action comes back unchanged, bit for bit.
@@ -129,10 +140,11 @@ class Constraint(abc.ABC):
         """
         at, array, original = self.situation(observation, action, previous_action)
         xp = at.xp
-        accepted = self.accepts(at, array)
+        accepted = at.quietly(self.accepts_finite, at, array)
         if not is_traced(accepted) and accepted.shape == original.shape[:-1] and is_everywhere(accepted):
             return original
-        moved = self.settled(at, self.nearest(at, array), original.dtype, refuses=True)
+        with np.errstate(all="ignore"):  # a step that overflows is not accepted, and another one follows
+            moved = self.settled(at, self.nearest(at, array), original.dtype, refuses=True)
         if is_traced(moved):
             moved = xp.where(xp.all(xp.isfinite(array), axis=-1)[..., None], moved, float("nan"))
         elif moved.ndim == 1:
@@ -142,11 +154,18 @@ class Constraint(abc.ABC):
     def interior_point(
         self, observation: Any = None, *, dimension: int | None = None, previous_action: Any = None
     ) -> Array:
-        """Return a point strictly inside the set, as far from its rows as the kind of set makes easy."""
+        """Return a point strictly inside the set, as far from its rows as the kind of set makes easy.
+
+        Every state of a batch gets a point of its own. Where there is none, it raises an error, or in a compiled JAX
+        function returns NaN, as `project` does.
+        """
         at, size = self.situation_without_action(observation, dimension, previous_action)
-        point = self.interior(at, size)
-        self.require_nonempty(at, self.tightened_excess(at, point), size)
-        return point
+        with np.errstate(all="ignore"):
+            point = self.interior(at, size)
+            self.require_nonempty(at, self.tightened_excess(at, point), size)
+        if is_traced(point):
+            point = at.xp.where(self.accepts(at, point)[..., None], point, float("nan"))
+        return point + at.xp.zeros((*at.batch, size), dtype=at.dtype)
 
     def distance(self, observation: Any, point: Any, direction: Any, *, previous_action: Any = None) -> Array:
         """Return the largest t >= 0 such that `point + t * direction` is in the set.
@@ -155,15 +174,17 @@ class Constraint(abc.ABC):
         """
         at, array, _ = self.situation(observation, point, previous_action)
         heading = as_array("direction", direction)
-        require_finite("direction", heading)
+        at = at._replace(size=max(at.size, require_finite("direction", heading)))
         if heading.shape[-1] != array.shape[-1]:
             raise InvalidInputError(
                 f"the direction has {heading.shape[-1]} entries, but the point has {array.shape[-1]}. "
                 f"Pass a direction of shape (..., {array.shape[-1]})."
             )
-        length = self.reach(at, array, convert(heading, at.xp, at.dtype, at.device))
-        is_inside = largest(at.xp, self.excess(at, array)) <= 0
-        return at.xp.where(is_inside, length, 0.0)
+        heading = convert(heading, at.xp, at.dtype, at.device)
+        length = at.quietly(self.reach, at, array, heading)
+        is_inside = at.quietly(self.worst_excess, at, array) <= 0
+        # A length that overflows on the way is not known to be allowed.
+        return at.xp.where(is_inside & (length >= 0), length, 0.0)
 
     def linear_maximiser(self, observation: Any, gradient: Any, *, previous_action: Any = None) -> Array:
         """Return an accepted action x that maximises sum_i gradient_i x_i: the step of Frank-Wolfe methods."""
@@ -191,7 +212,8 @@ class Constraint(abc.ABC):
     ) -> Array:
         """Draw actions uniformly from the set; `rng` is a numpy Generator or a JAX key.
 
-        With `n` the result has a leading axis of that length, before the batch axes of the observation.
+        With `n` the result has a leading axis of that length, before the batch axes of the observation. Where no
+        action is accepted, the answer is that of `project`: an error, or NaN in a compiled JAX function.
         """
         from inbounds.constraints.sampling import draw_uniform
 
@@ -208,12 +230,12 @@ class Constraint(abc.ABC):
         A batch is explained action by action, one per line, each with its place in the batch.
         """
         at, array, _ = self.situation(observation, action, previous_action)
-        rows = np.asarray(self.excess(at, array))
+        rows = np.asarray(at.quietly(self.excess, at, array))
         names = self.row_names(at, array.shape[-1])
         if rows.ndim == 1:
-            return _verdict(names, rows)
+            return verdict(names, rows)
         places = np.ndindex(*rows.shape[:-1])
-        return "\n".join(f"action {list(place)}: {_verdict(names, rows[place])}" for place in places)
+        return "\n".join(f"action {list(place)}: {verdict(names, rows[place])}" for place in places)
 
     def __and__(self, other: Constraint) -> Constraint:
         """Return the set of actions that satisfy both."""
@@ -269,7 +291,7 @@ class Constraint(abc.ABC):
                 is_answer = self.accepts(at.without_gradient(), convert(inside, xp, at.dtype))
                 inside = xp.where(is_answer[..., None], inside, float("nan"))
             # The last step is as small as rounding: the gradient is that of the projection.
-            return inside + (rounded - without_gradient(rounded))
+            return inside + xp.where(xp.isfinite(rounded), rounded - without_gradient(rounded), 0.0)
 
         return control_flow(is_done).cond(xp.all(is_done), lambda: rounded, moved)
 
@@ -298,8 +320,10 @@ class Constraint(abc.ABC):
         shape = np.broadcast_shapes(tuple(point.shape), tuple(centre.shape))
         rounded = convert(repeat(ATTEMPTS, attempt, xp.broadcast_to(point, shape)), xp, dtype)
         # A compiler may round the same rows differently here and in the attempts: ask for less than they did.
-        is_settled = self.accepts(at._replace(margins=1.0), convert(rounded, xp, at.dtype))
-        return xp.where(is_settled[..., None], rounded, convert(centre, xp, dtype))
+        loose = at._replace(margins=1.0)
+        is_settled = self.accepts(loose, convert(rounded, xp, at.dtype))
+        answer = xp.where(is_settled[..., None], rounded, convert(centre, xp, dtype))
+        return answer if is_traced(answer) else representable(self, loose, answer, (point, centre))
 
     def within_exact_bounds(self, at: Situation, action: Array) -> Array:
         """Undo what rounding did to rows that are compared without a margin; only boxes have such rows."""
@@ -307,23 +331,15 @@ class Constraint(abc.ABC):
 
     def require_nonempty(self, at: Situation, inside: Array, dimension: int) -> None:
         """Refuse a set whose interior point is not accepted, naming the rows that conflict."""
-        if is_traced(inside) or not bool(at.xp.any(inside > 0)):
-            return
-        rows = np.reshape(np.asarray(inside), (-1, inside.shape[-1]))
-        row = rows[int(np.argmax(np.max(rows, axis=-1)))]
-        names = self.row_names(at, dimension)
-        conflicting = [names[index] for index in np.flatnonzero(row >= -1e-3 * row.max())]
-        raise EmptySetError(
-            f"no action satisfies {self.formula()}: the best point misses by {row.max():.3g}, the margin "
-            f"of `contains` included. Conflicting rows: {'; '.join(conflicting)}. Widen one of them."
-        )
+        if not is_traced(inside) and not is_everywhere(inside <= 0):
+            refuse_empty(self, at, inside, dimension)
 
     # How a question is read ---------------------------------------------------------------------------------
 
     def situation(self, observation: Any, action: Any, previous_action: Any = None) -> Question:
         """Check the inputs and read them in the action's array library."""
         original = as_array("action", action)
-        require_finite("action", original)
+        size = require_finite("action", original)
         for source in (observation, previous_action):
             if isinstance(original, np.ndarray) and is_traced(source):
                 original = namespace_of(source).asarray(original)  # numpy cannot read what has no values
@@ -337,7 +353,7 @@ class Constraint(abc.ABC):
                 f"the action has {original.shape[-1]} entries, but {self.formula()} speaks of {expected}. "
                 f"Pass an action of shape (..., {expected})."
             )
-        at = read_situation(original, observation, previous_action)
+        at = read_situation(original, observation, previous_action, size)
         at.require_fitting(original.shape[-1], tuple(original.shape[:-1]))
         array = convert(original, at.xp, at.dtype)
         # Integers and half precision cannot hold a projection; their answers come in the working type.
@@ -367,33 +383,3 @@ class Constraint(abc.ABC):
         at = read_situation(like, observation, previous_action)
         at.require_fitting(int(size))
         return at, int(size)
-
-
-def as_constraints(kind: str, sign: str, given: Any) -> tuple[Constraint, ...]:
-    """Return the members that a union or an intersection was given; refuse what is no list of constraints."""
-    members: tuple[Any, ...] = tuple(given) if isinstance(given, Sequence) else ()
-    wrong = [member for member in members if not isinstance(member, Constraint)]
-    if wrong or not isinstance(given, Sequence):
-        problem = f"{wrong[0]!r} is not a constraint" if wrong else f"{given!r} is not a list of constraints"
-        raise ConstraintError(
-            f"{kind}: {problem}. Join sets such as Box(-1.0, 1.0) with {sign}, or list them."
-        )
-    return members
-
-
-def common_size(members: Sequence[Constraint], purpose: str) -> int | None:
-    """Return of how many entries all members speak, None where none of them tells; refuse those that differ."""
-    sizes = [(member.formula(), member.size()) for member in members if member.size() is not None]
-    if len({size for _, size in sizes}) > 1:
-        listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes)
-        raise ConstraintError(f"these constraints cannot {purpose}: {listed}. Give them the same dimension.")
-    return sizes[0][1] if sizes else None
-
-
-def _verdict(names: list[str], rows: np.ndarray[Any, Any]) -> str:
-    worst = int(np.argmax(rows))
-    if rows[worst] > 0:
-        broken = int(np.sum(rows > 0))
-        more = f" ({broken} rows are broken in all)" if broken > 1 else ""
-        return f"infeasible: {names[worst]} is exceeded by {rows[worst]:.6g}{more}."
-    return f"feasible: the tightest row is {names[worst]}, with {-rows[worst]:.6g} to spare."

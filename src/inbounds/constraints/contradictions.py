@@ -181,7 +181,7 @@ def _convex(asked: Questions) -> str | None:
         between = first + share * (second - first)
         violation = asked.violation(between)
         scale = 1e-9 * (1.0 + np.max(np.abs(violation)))
-        wrong = np.flatnonzero(violation > scale)
+        wrong = np.flatnonzero(~(violation <= scale))
         if wrong.size:
             at = wrong[0]
             return (
@@ -207,7 +207,7 @@ def _distances(asked: Questions) -> str | None:
     length = np.minimum(length, 1e3)[:, None]
     inside = point + (1.0 - 1e-6) * length * directions
     violation = asked.violation(inside)
-    wrong = np.flatnonzero(violation > 0)
+    wrong = np.flatnonzero(~(violation <= 0))
     if wrong.size:
         return f"distance {length[wrong[0], 0]:.6g} from the interior leads to a violation of {violation[wrong[0]]:.3g}"
     beyond = asked.contains(point + 1.3 * length * directions)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, dot, largest, repeated, total, without_gradient
+from inbounds.constraints.arrays import Array, dot, largest, or_infinite, repeated, total, without_gradient
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.linear_rows import rounding_of_sum, times
 from inbounds.constraints.parameters import parameter, show
@@ -70,7 +70,7 @@ class Ellipsoid(Constraint):
 
     def excess(self, at: Situation, action: Array) -> Array:
         """Return a^T Q a - bound as the only row."""
-        return (self.level(at, action) - at.value(self.bound, axes=0))[..., None]
+        return or_infinite(at.xp, (self.level(at, action) - at.value(self.bound, axes=0))[..., None])
 
     def tightened_excess(self, at: Situation, action: Array) -> Array:
         """Return a^T Q a minus the bound that keeps the margin."""
@@ -184,7 +184,8 @@ def _multiplier(xp: Any, curvatures: Array, along: Array, target: Array) -> Arra
         return multiplier + xp.where(is_above, step, 0.0)
 
     found = xp.zeros_like(total(xp, weights) + target)
-    found = repeated(NEWTON_STEPS, improved, found, lambda before, after: xp.all(after <= before))
+    # What overflowed rises no more, and is not waited for.
+    found = repeated(NEWTON_STEPS, improved, found, lambda before, after: ~xp.any(after > before))
     # A bound of zero leaves nothing but the free axes.
     stiffest = largest(xp, curvatures)
     return xp.where(target > 0, found, 1e15 / xp.where(stiffest > 0, stiffest, 1.0))

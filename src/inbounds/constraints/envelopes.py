@@ -78,7 +78,7 @@ def bounding_box(constraint: Constraint, at: Situation, dimension: int) -> Bound
 
 @bounding_box.register
 def _(constraint: Ball, at: Situation, dimension: int) -> Bounds:
-    radius = at.xp.sqrt(at.value(constraint.bound, axes=0))[..., None]
+    radius = at.xp.sqrt(_bound(at, constraint))[..., None]
     return spread(at.xp, Bounds(-radius, radius), dimension)
 
 
@@ -93,7 +93,7 @@ def _(constraint: Ellipsoid, at: Situation, dimension: int) -> Bounds:
         xp.where(is_curved, 1.0 / xp.where(is_curved, curvatures, 1.0), 0.0)[..., None, :] * squares, axis=-1
     )
     is_free = xp.any(~is_curved[..., None, :] & (squares > 0), axis=-1)
-    farthest = xp.sqrt(at.value(constraint.bound, axes=0)[..., None] * inverse)
+    farthest = xp.sqrt(_bound(at, constraint)[..., None] * inverse)
     farthest = xp.where(is_free, float("inf"), farthest)
     return Bounds(-farthest, farthest)
 
@@ -166,7 +166,7 @@ def _(constraint: Oracle, at: Situation, dimension: int, box: Bounds) -> list[En
 @envelopes_of.register
 def _(constraint: Ball, at: Situation, dimension: int, box: Bounds) -> list[Envelope]:
     xp = at.xp
-    square = at.value(constraint.bound, axes=0)
+    square = _bound(at, constraint)
     log_unit_ball = 0.5 * dimension * math.log(math.pi) - math.lgamma(0.5 * dimension + 1.0)
     has_size = square > 0
     volume = 0.5 * dimension * xp.log(xp.where(has_size, square, 1.0)) + log_unit_ball
@@ -370,6 +370,11 @@ def _sum_of_others(xp: Any, values: Array) -> Array:
     left = total(xp, infinite)[..., None] - infinite
     others = total(xp, finite)[..., None] - finite
     return xp.where(left > 0, float("inf"), xp.where(left < 0, -float("inf"), others))
+
+
+def _bound(at: Situation, constraint: Any) -> Array:
+    """Return a bound on squares; where it is negative the set is empty, and zero is as good an envelope as any."""
+    return at.xp.maximum(at.value(constraint.bound, axes=0), 0.0)
 
 
 def _room_of_entries(at: Situation, weights: Array, constraint: Any) -> Array:

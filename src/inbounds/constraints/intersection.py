@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from inbounds.constraints.alternating import Projection, central_point, nearest_by_turns
-from inbounds.constraints.arrays import Array, clip, stack_rows
+from inbounds.constraints.arrays import Array, clip, convert, stack_rows
 from inbounds.constraints.box import Bounds, box_centre, corner, spread
-from inbounds.constraints.constraint import Constraint, as_constraints, common_size
+from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.farthest import FarthestInBox
 from inbounds.constraints.level_set import unbounded
 from inbounds.constraints.linear_rows import (
@@ -17,10 +19,12 @@ from inbounds.constraints.linear_rows import (
     farthest_in_rows,
     interior_in_rows,
     nearest_in_rows,
+    open_where_empty,
     stacked,
 )
+from inbounds.constraints.members import as_constraints, common_size
 from inbounds.constraints.polytope import Polytope
-from inbounds.constraints.situation import Parameter, Situation
+from inbounds.constraints.situation import Parameter, Situation, read_situation
 from inbounds.constraints.sum_band import SumBand
 from inbounds.errors import ConstraintError
 
@@ -75,7 +79,9 @@ class Intersection(Constraint):
         # The only member that is no box, where it has closed forms with any box.
         only = self._others[0] if len(self._others) == 1 else None
         self._joint: JointWithBox | None = only if isinstance(only, JointWithBox) else None
-        if self.is_constant() and self._size is not None:
+        self._is_constant = all(member.is_constant() for member in self.constraints)
+        self._centres: dict[tuple[int, float, float], Array] = {}
+        if self._is_constant and self._size is not None:
             self.interior_point()
 
     def bounds(self, at: Situation, margins: float | None = None) -> Bounds:
@@ -116,10 +122,13 @@ class Intersection(Constraint):
         rows, curved = self._linear(at, action.shape[-1]), self._curved()
         if rows is not None and not curved:
             return nearest_in_rows(at, rows, action, bounds)
-        return nearest_by_turns(at, self._projections(at, bounds, rows, curved), action)
+        return nearest_by_turns(at, self._projections(at, action.shape[-1], bounds), action)
 
     def interior(self, at: Situation, dimension: int) -> Array:
-        """Return the box's centre, a closed form, the deepest point of all rows, or a mean of points around."""
+        """Return the box's centre, a closed form, the deepest point of all rows, or a mean of points around.
+
+        For a constant set this mean, which takes many projections, is found once, on the host.
+        """
         bounds = self.bounds(at)
         if not self._others:
             return box_centre(at.xp, spread(at.xp, bounds, dimension))
@@ -128,10 +137,25 @@ class Intersection(Constraint):
         rows, curved = self._linear(at, dimension), self._curved()
         if rows is not None and not curved:
             return interior_in_rows(at, rows, dimension, bounds)
-        starts = [box_centre(at.xp, spread(at.xp, bounds, dimension))]
-        starts += [member.interior(at, dimension) for member in self._others]
-        projections = self._projections(at, bounds, rows, curved)
-        return central_point(at, projections, starts, spread(at.xp, bounds, dimension))
+        if not self.is_constant():
+            return self._central(at, dimension)
+        key = (dimension, at.margins, at.slack)
+        if key not in self._centres:
+            host = read_situation(np.zeros(1), None, None)._replace(margins=at.margins, slack=at.slack)
+            self._centres[key] = self._central(host, dimension)
+        return convert(self._centres[key], at.xp, at.dtype, at.device)
+
+    def _central(self, at: Situation, dimension: int) -> Array:
+        """Return a mean of points all around the set, which the members find by taking turns."""
+        box = spread(at.xp, self.bounds(at), dimension)
+        starts = [box_centre(at.xp, box), *(member.interior(at, dimension) for member in self._others)]
+        return central_point(at, self._projections(at, dimension, box), starts, box)
+
+    def require_nonempty(self, at: Situation, inside: Array, dimension: int) -> None:
+        """Refuse an empty set; rows and limits that exclude one another are found by a linear program."""
+        if isinstance(self._joint, Polytope):
+            self._joint.refuse_conflict(at, inside, spread(at.xp, self.bounds(at), dimension))
+        super().require_nonempty(at, inside, dimension)
 
     def _curved(self) -> list[Constraint]:
         return [member for member in self._others if not isinstance(member, SumBand | Polytope)]
@@ -142,14 +166,14 @@ class Intersection(Constraint):
         parts += [member.rows(at, dimension) for member in self._others if isinstance(member, SumBand)]
         return stacked(at, parts) if parts else None
 
-    def _projections(
-        self, at: Situation, bounds: Bounds, rows: LinearRows | None, curved: Sequence[Constraint]
-    ) -> list[Projection]:
+    def _projections(self, at: Situation, dimension: int, bounds: Bounds) -> list[Projection]:
         """Return one projection for all rows, and one per curved member; each with the box where it can be."""
-        projections: list[Projection] = (
-            [] if rows is None else [lambda a: nearest_in_rows(at, rows, a, bounds)]
-        )
-        for member in curved:
+        projections: list[Projection] = []
+        rows = self._linear(at, dimension)
+        if rows is not None:
+            rows, box = open_where_empty(at, rows, bounds, dimension)
+            projections.append(partial(nearest_in_rows, at, rows, bounds=box))
+        for member in self._curved():
             if isinstance(member, JointWithBox):
                 projections.append(partial(member.nearest_in_box, at, bounds=bounds))
             else:
@@ -203,7 +227,7 @@ class Intersection(Constraint):
 
     def is_constant(self) -> bool:
         """Tell whether every member is the same in every state."""
-        return all(member.is_constant() for member in self.constraints)
+        return self._is_constant
 
     def __repr__(self) -> str:
         """Show the members joined by `&`."""

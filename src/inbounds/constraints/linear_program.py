@@ -26,6 +26,11 @@ def farthest_point(
     """Return a point of {A x <= b, low <= x <= high} with the largest inner product with a direction."""
     from scipy.optimize import linprog
 
+    if not (np.isfinite(matrix).all() and np.isfinite(limits).all()):
+        raise ConstraintError(
+            "the set has no point that is known to be farthest: numbers in its rows overflow. Check the observation, "
+            "and the scale at which the constraint reads it."
+        )
     scale = float(np.max(np.abs(direction)))
     objective = -direction / (scale if scale > 0 else 1.0)
     answer = linprog(objective, A_ub=matrix, b_ub=limits, bounds=_pairs(low, high), method="highs")
@@ -53,6 +58,8 @@ def conflict(matrix: FloatArray, limits: FloatArray, low: FloatArray, high: Floa
     identity = np.eye(dimension)
     rows = np.concatenate([matrix / lengths[:, None], -identity[has_low], identity[has_high]])
     bounds = np.concatenate([limits / lengths, -low[has_low], high[has_high]])
+    if not (np.isfinite(rows).all() and np.isfinite(bounds).all()):
+        return Conflict(-np.inf, [], [], [])  # nothing is proved with numbers that overflow
     stacked = np.concatenate([rows, -np.ones((len(rows), 1))], axis=1)
     free = [(None, None)] * (dimension + 1)
     answer = linprog(np.eye(dimension + 1)[-1], A_ub=stacked, b_ub=bounds, bounds=free, method="highs-ds")

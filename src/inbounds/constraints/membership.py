@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.constraints.arrays import Array
+from inbounds.constraints.arrays import Array, all_finite
 from inbounds.constraints.ball import Ball
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.level_set import LevelSet
@@ -79,4 +79,10 @@ def _reader(weights: Any, observation_size: int, dimension: int) -> Read | None:
     entries = slice(start, start + dimension)
     if scale == 1.0:
         return lambda observation: observation[entries]
-    return lambda observation: observation[entries] * scale
+
+    def read(observation: Vector) -> Any:
+        found = observation[entries] * scale
+        # As for the set itself, weights that overflow are NaN, so that nothing is accepted.
+        return found if all_finite(found) else np.where(np.isfinite(found), found, np.nan)
+
+    return read

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, dot, is_jax, largest, stack_rows
+from inbounds.constraints.arrays import Array, convert, dot, is_everywhere, is_jax, largest, stack_rows
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
@@ -47,6 +48,7 @@ class Oracle(Constraint):
     ) -> None:
         """Import the function where it is named by its path, and check what can be checked."""
         self.function: Membership = _imported(function) if isinstance(function, str) else function
+        self._named = function if isinstance(function, str) else _path(function) or function
         if not callable(self.function):
             raise ConstraintError(
                 f"Oracle: {function!r} cannot be called. Pass a function of observation and action."
@@ -74,7 +76,7 @@ class Oracle(Constraint):
     def restricted_to(self, other: Constraint) -> Constraint:
         """Return the intersection with another set, from which samples are then drawn."""
         within = other if self.within is None else self.within & other
-        return Oracle(self.function, self._size, within, self.is_batched, self.samples)
+        return Oracle(self._named, self._size, within, self.is_batched, self.samples)
 
     def is_member(self, at: Situation, action: Array) -> Array:
         """Ask the function about every action."""
@@ -125,7 +127,7 @@ class Oracle(Constraint):
         """Refuse a set of which no sample is feasible; it may still have feasible actions."""
         if is_jax(inside) and type(inside).__name__.endswith("Tracer"):
             return
-        if bool(at.xp.any(inside > 0)):
+        if not is_everywhere(inside <= 0):
             raise EmptySetError(
                 f"none of {self.samples} samples satisfies {self.formula()}. If the set is not empty but small, "
                 f"say where it lies with within=Box(low, high), or raise samples."
@@ -190,7 +192,7 @@ class Oracle(Constraint):
     def parameters(self) -> dict[str, Parameter]:
         """Return the arguments; the function by its import path where it has one."""
         return {
-            "function": _path(self.function) or self.function,
+            "function": self._named,
             "dimension": self._size,
             "within": self.within,
             "is_batched": self.is_batched,
@@ -305,6 +307,17 @@ class Oracle(Constraint):
         return getattr(self.function, "__name__", type(self.function).__name__)
 
 
+def asks_a_function(constraint: Constraint) -> bool:
+    """Tell whether a set is known by a function alone, or has a member that is; such a set keeps no margin."""
+    if isinstance(constraint, Oracle):
+        return True
+    values = (value for value in constraint.parameters().values() if isinstance(value, tuple | list))
+    return any(
+        isinstance(item, Constraint) and asks_a_function(item)
+        for item in (*(item for value in values for item in value), *constraint.parameters().values())
+    )
+
+
 def _rounded(at: Situation, points: Array) -> Array:
     """Return points as float32 can hold them, so that no later rounding changes the function's answer."""
     return convert(convert(points, at.xp, at.xp.float32), at.xp, at.dtype)
@@ -330,7 +343,9 @@ def _path(function: Any) -> str | None:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     if module is None or module == "__main__" or "<" in name or "." in name:
         return None
-    return f"{module}:{name}"
+    # A function that took over another one's name, as a decorator's may, would be read back as that one.
+    is_found = getattr(sys.modules.get(module), name, None) is function
+    return f"{module}:{name}" if is_found else None
 
 
 def _imported(path: str) -> Any:

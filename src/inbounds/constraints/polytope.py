@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, is_traced, least
+from inbounds.constraints.arrays import Array, convert, is_traced, least, or_infinite
 from inbounds.constraints.box import Bounds, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.level_set import unbounded
@@ -25,6 +25,9 @@ from inbounds.errors import ConstraintError, EmptySetError
 
 MOST_TERMS = 8
 """Rows with more coefficients than this are named by their number alone."""
+
+MOST_CENTRES = 16
+"""How many boxes a constant polytope remembers its centre in."""
 
 
 class Polytope(Constraint):
@@ -71,7 +74,7 @@ class Polytope(Constraint):
 
     def excess(self, at: Situation, action: Array) -> Array:
         """Return A a - b."""
-        return self.rows(at).excess(at, action)
+        return or_infinite(at.xp, self.rows(at).excess(at, action))
 
     def tightened_excess(self, at: Situation, action: Array) -> Array:
         """Return A a - b plus the margin of every row."""
@@ -91,20 +94,22 @@ class Polytope(Constraint):
         return self.interior_in_box(at, dimension, unbounded(at))
 
     def interior_in_box(self, at: Situation, dimension: int, bounds: Bounds) -> Array:
-        """Return the centre of a largest ball inside the rows and a box; found once where all is constant.
-
-        On the host an empty set is refused here, with the rows and limits that exclude one another.
-        """
+        """Return the centre of a largest ball inside the rows and a box; found once where all is constant."""
         box = spread(at.xp, bounds, dimension)
         is_known = not (is_traced(box.low) or is_traced(box.high))
         if not (is_known and box.low.ndim == 1 and self.is_constant()):
-            return self._deepest(at, dimension, box)
+            return interior_in_rows(at, self.rows(at), dimension, box)
         low, high = (np.asarray(side, dtype=np.float64) for side in box)
         key = (low.tobytes(), high.tobytes(), at.margins)
-        if key not in self._centres:
+        centre = self._centres.get(key)
+        if centre is None:
             host = read_situation(low, None, None)._replace(margins=at.margins)
-            self._centres[key] = self._deepest(host, dimension, Bounds(low, high))
-        return convert(self._centres[key], at.xp, at.dtype, at.device)
+            centre = interior_in_rows(host, self.rows(host), dimension, Bounds(low, high))
+            # A box that moves with the state never comes back: only the centres of a few boxes are kept.
+            if len(self._centres) >= MOST_CENTRES:
+                self._centres.clear()
+            self._centres[key] = centre
+        return convert(centre, at.xp, at.dtype, at.device)
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Return the smallest ratio of room to speed over the rows, their margins included."""
@@ -134,24 +139,28 @@ class Polytope(Constraint):
         """Return the number of columns."""
         return self._size
 
-    def _deepest(self, at: Situation, dimension: int, box: Bounds) -> Array:
-        rows = self.rows(at)
-        point = interior_in_rows(at, rows, dimension, box)
-        if at.xp is np:
-            is_missed = np.any(rows.excess(at, point) + rows.margin(at, point, at.margins) > 0, axis=-1)
-            if np.any(is_missed):
-                self._refuse(at, rows, box, np.unravel_index(int(np.argmax(is_missed)), is_missed.shape))
-        return point
+    def require_nonempty(self, at: Situation, inside: Array, dimension: int) -> None:
+        """Refuse an empty set with the rows that exclude one another."""
+        self.refuse_conflict(at, inside, spread(at.xp, unbounded(at), dimension))
+        super().require_nonempty(at, inside, dimension)
 
-    def _refuse(self, at: Situation, rows: LinearRows, box: Bounds, place: tuple[Any, ...]) -> None:
-        """Raise the error of an empty set, with a proof that it is one; return where there is no proof."""
-        lead = np.broadcast_shapes(rows.matrix.shape[:-2], rows.bound.shape[:-1], box.low.shape[:-1])
+    def refuse_conflict(self, at: Situation, inside: Array, box: Bounds) -> None:
+        """On the host, raise the error of an empty set with a proof that it is one; return where there is no proof.
+
+        `inside` holds the tightened rows of the set, and maybe others, at the point that misses them least.
+        """
+        if at.xp is not np or np.all(inside <= 0):
+            return
+        rows, lead = self.rows(at), inside.shape[:-1]
+        place = np.unravel_index(int(np.argmax(~np.all(inside <= 0, axis=-1))), lead)
 
         def here(array: Array, axes: int) -> Any:
             return np.broadcast_to(array, (*lead, *array.shape[array.ndim - axes :]))[place]
 
         matrix, bound, scale = here(rows.matrix, 2), here(rows.bound, 1), here(rows.bound_scale, 1)
         low, high = here(box.low, 1), here(box.high, 1)
+        if not (np.isfinite(matrix).all() and np.isfinite(bound).all()):
+            return
         tightened = conflict(matrix, bound - at.margins * RELATIVE_MARGIN * scale, low, high)
         if tightened.missing <= 0:
             return

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, constant_like, namespace_of
+from inbounds.constraints.arrays import LARGE, Array, constant_like, namespace_of
 from inbounds.errors import ConstraintError, InvalidInputError
 
 
@@ -152,6 +153,13 @@ class Reference:
             start, stop, _ = self.indices
             return max(1, _needed(start) if start is not None else 1, stop if stop is not None else 1)
         return max(_needed(index) for index in np.atleast_1d(self.indices).tolist())
+
+    @functools.cached_property
+    def overflows_beyond(self) -> float:
+        """How large a finite entry may be before scale and offset can make it infinite."""
+        if abs(self.scale) <= 1.0 and abs(self.offset) <= LARGE:
+            return math.inf
+        return (sys.float_info.max - abs(self.offset)) / max(abs(self.scale), 1.0)
 
     def size(self) -> int | None:
         """Return how many entries the last axis has, where that is known without an observation."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, is_traced, largest
-from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.arrays import Array, convert, is_everywhere, is_traced, largest
+from inbounds.constraints.constraint import STRICT_MARGINS, Constraint
 from inbounds.constraints.envelopes import Envelope, bounding_box, smallest_envelope
 from inbounds.constraints.intersection import BoxLike
 from inbounds.constraints.polytope import Polytope
@@ -56,13 +55,20 @@ def draw_uniform(constraint: Constraint, rng: Any, at: Situation, dimension: int
 
     Every draw is accepted by `contains`. Candidates come from the smallest known set around the constraint
     and are kept where they are accepted, which is exactly uniform; actions that have none after a fixed
-    number of candidates come from hit-and-run, which is uniform after infinitely many steps.
+    number of candidates come from hit-and-run, which is uniform after infinitely many steps. Where a state
+    has no allowed action, an error names the conflicting rows; a compiled function returns NaN there instead.
     """
+    shape = at.batch if n is None else (n, *at.batch)
+    # As for projections: what is drawn in float32 must also be accepted where float64 is asked.
+    strict = at._replace(margins=STRICT_MARGINS) if at.is_single_precision else at
+    return _accepted(constraint, at, _candidates(constraint, rng, strict, dimension, shape))
+
+
+def _candidates(
+    constraint: Constraint, rng: Any, at: Situation, dimension: int, shape: tuple[int, ...]
+) -> Array:
+    """Draw actions that are accepted wherever the set has any that are."""
     randomness = Randomness(rng, at)
-    batch = np.broadcast_shapes(
-        *(source.shape[:-1] for source in (at.observation, at.previous_action) if source is not None)
-    )
-    shape = batch if n is None else (n, *batch)
     is_sliver = dimension > MOST_ENTRIES_OF_POLYTOPE and any(
         isinstance(member, Polytope) for member in constraint.members()
     )
@@ -87,6 +93,20 @@ def draw_uniform(constraint: Constraint, rng: Any, at: Situation, dimension: int
     return _completed(constraint, randomness, at, filling)
 
 
+def _accepted(constraint: Constraint, at: Situation, drawn: Array) -> Array:
+    """Return draws that are all accepted; refuse a state without any, or answer NaN where nothing can be refused."""
+    is_accepted = constraint.accepts(at, drawn)
+    if is_traced(is_accepted):
+        return at.xp.where(is_accepted[..., None], drawn, float("nan"))
+    if is_everywhere(is_accepted):
+        return drawn
+    _require_nonempty(constraint, at, constraint.interior(at, drawn.shape[-1]))
+    raise EmptySetError(
+        f"no draw from {constraint.formula()} is accepted after it is rounded to {at.dtype}: the set is too thin. "
+        f"Widen it, or draw with a numpy generator and a numpy observation, which are used in float64."
+    )
+
+
 def filled(
     constraint: Constraint, randomness: Randomness, at: Situation, envelope: Envelope, shape: tuple[int, ...]
 ) -> Filling:
@@ -104,16 +124,23 @@ def filled(
 
 
 def walked(
-    constraint: Constraint, randomness: Randomness, at: Situation, dimension: int, shape: tuple[int, ...]
+    constraint: Constraint,
+    randomness: Randomness,
+    at: Situation,
+    dimension: int,
+    shape: tuple[int, ...],
+    *,
+    refuses: bool = True,
 ) -> Array:
     """Walk from the interior point: a random direction, then anywhere on the chord along it.
 
     Directions are random mixtures of the ways from the interior point to points all around the set. Their
     law is the same in every step and symmetric, which keeps the walk uniform, and it has the shape of the
-    set, so that sets as thin as bands do not slow the walk down.
+    set, so that sets as thin as bands do not slow the walk down. In a state without any action the walk is refused,
+    or else stays where it is, outside.
     """
     xp = at.xp
-    centre, ways = shape_of(constraint, at, dimension)
+    centre, ways = shape_of(constraint, at, dimension, refuses=refuses)
     centre = xp.broadcast_to(centre, (*shape, dimension))
 
     def one_step(randomness: Randomness, point: Array) -> Array:
@@ -122,7 +149,9 @@ def walked(
         heading = xp.matmul(mixture[..., None, :], ways)[..., 0, :]
         size = largest(xp, xp.abs(heading))[..., None]
         heading = heading / xp.where(size > 0, size, 1.0)
-        ahead, behind = constraint.reach(at, point, heading), constraint.reach(at, point, -heading)
+        ahead, behind = (constraint.reach(at, point, way) for way in (heading, -heading))
+        # Only an empty set, which has no point to walk from, lets one go on for ever.
+        ahead, behind = (xp.where(xp.isfinite(length), length, 0.0) for length in (ahead, behind))
         place = randomness.uniform(shape)
         moved = point + (place * ahead - (1.0 - place) * behind)[..., None] * heading
         moved = constraint.within_exact_bounds(at, moved)
@@ -132,13 +161,13 @@ def walked(
     return randomness.repeat(steps_of_hit_and_run(dimension), one_step, centre)
 
 
-def shape_of(constraint: Constraint, at: Situation, dimension: int) -> Shape:
+def shape_of(constraint: Constraint, at: Situation, dimension: int, *, refuses: bool = True) -> Shape:
     """Return where a walk starts and which way it goes; for a constant set this is found once, on the host."""
     if not constraint.is_constant():
-        return _measured(constraint, at, dimension)
+        return _measured(constraint, at, dimension, refuses)
     shapes = _shapes.setdefault(constraint, {})
     if dimension not in shapes:
-        shapes[dimension] = _measured(constraint, read_situation(np.zeros(1), None, None), dimension)
+        shapes[dimension] = _measured(constraint, read_situation(np.zeros(1), None, None), dimension, refuses)
     centre, ways = (convert(part, at.xp, at.dtype, at.device) for part in shapes[dimension])
     return Shape(centre, ways)
 
@@ -155,19 +184,25 @@ def _completed(constraint: Constraint, randomness: Randomness, at: Situation, fi
 def _walked_in_members(
     constraint: Union, randomness: Randomness, at: Situation, dimension: int, shape: tuple[int, ...]
 ) -> Array:
-    """Walk in one member of a union, chosen at random; their volumes, which should decide, are not known."""
-    choice = randomness.uniform(shape) * len(constraint.constraints)
-    chosen: Array | None = None
-    for index, member in enumerate(constraint.constraints):
-        with contextlib.suppress(EmptySetError):
-            points = walked(member, randomness, at, dimension, shape)
-            chosen = points if chosen is None else at.xp.where((choice >= index)[..., None], points, chosen)
-    if chosen is None:
-        raise EmptySetError(f"no action satisfies {constraint.formula()}: every member is empty. Widen one.")
+    """Walk in every member of a union, and choose among the walks that ended inside their member.
+
+    All of them are as likely: the members' volumes, which should decide, are not known.
+    """
+    xp = at.xp
+    chosen, inside = xp.zeros((*shape, dimension), dtype=at.dtype), xp.zeros(shape, dtype=at.dtype)
+    for member in constraint.constraints:
+        try:
+            points = walked(member, randomness, at, dimension, shape, refuses=False)
+        except EmptySetError:  # of an oracle that finds no action to start from
+            continue
+        is_inside = member.accepts(at, points)
+        inside = inside + xp.astype(is_inside, at.dtype)
+        is_chosen = is_inside & (randomness.uniform(shape) * inside < 1.0)
+        chosen = xp.where(is_chosen[..., None], points, chosen)
     return chosen
 
 
-def _measured(constraint: Constraint, at: Situation, dimension: int) -> Shape:
+def _measured(constraint: Constraint, at: Situation, dimension: int, refuses: bool) -> Shape:
     """Project points along all axes outside the set, and add to each way the chord along its axis.
 
     The projections give the directions the proportions of the set; the chords keep every direction possible,
@@ -175,7 +210,8 @@ def _measured(constraint: Constraint, at: Situation, dimension: int) -> Shape:
     """
     xp = at.xp
     centre = constraint.interior(at, dimension)
-    constraint.require_nonempty(at, constraint.tightened_excess(at, centre), dimension)
+    if refuses:
+        _require_nonempty(constraint, at, centre)
     centre = centre[..., None, :]
     box = bounding_box(constraint, at, dimension)
     width = largest(xp, box.high - box.low)[..., None, None]
@@ -186,6 +222,12 @@ def _measured(constraint: Constraint, at: Situation, dimension: int) -> Shape:
     ways = constraint.nearest(aside, centre + room * axes) - centre
     chords = constraint.reach(aside, centre + 0.0 * axes, axes)
     return Shape(centre[..., 0, :], ways + xp.where(xp.isfinite(chords), chords, 1.0)[..., None] * axes)
+
+
+def _require_nonempty(constraint: Constraint, at: Situation, centre: Array) -> None:
+    """Refuse states whose centre keeps not even the margin of `contains`."""
+    at = at._replace(margins=1.0)
+    constraint.require_nonempty(at, constraint.tightened_excess(at, centre), centre.shape[-1])
 
 
 def _require_finite(constraint: Constraint, envelope: Envelope) -> None:

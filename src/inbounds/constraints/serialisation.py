@@ -11,6 +11,7 @@ import numpy as np
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.references import Reference, reference_from_json
 from inbounds.errors import ConstraintError
+from inbounds.limits import MOST_CONSTRAINTS, MOST_NUMBERS
 
 # Where each kind of constraint lives. Only these can be read from a file.
 HOMES = {
@@ -37,6 +38,39 @@ LARGEST_DEPTH = 20
 
 def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
     """Return a constraint as plain data: its kind and its constructor's arguments."""
+    data = _described(constraint)
+    _require_moderate(data)  # or the file could not be read again
+    return data
+
+
+def constraint_from_json(data: Any, *, allow_code: bool = False) -> Constraint:
+    """Build a constraint from plain data; what names a function is refused unless `allow_code=True`."""
+    _require_moderate(data)
+    return _read(data, allow_code, 0)
+
+
+def _require_moderate(data: Any) -> None:
+    """Refuse what takes too long to build, however short its description is."""
+    constraints, numbers, level = 0, 0, [data]
+    while level:
+        inside: list[Any] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                constraints += "kind" in one
+                inside += one.values()
+            elif isinstance(one, list):
+                inside += one
+            else:
+                numbers += 1
+        if constraints > MOST_CONSTRAINTS or numbers > MOST_NUMBERS:
+            raise ConstraintError(
+                f"the constraint is made of more than {MOST_CONSTRAINTS} sets or {MOST_NUMBERS:,} numbers, which takes "
+                f"too long to build. Say it with fewer, such as one Polytope with several rows."
+            )
+        level = inside
+
+
+def _described(constraint: Constraint) -> dict[str, Any]:
     kind = type(constraint).__name__
     if kind not in HOMES:
         raise ConstraintError(
@@ -47,14 +81,9 @@ def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
     return {"kind": kind, **arguments}
 
 
-def constraint_from_json(data: Any, *, allow_code: bool = False) -> Constraint:
-    """Build a constraint from plain data; what names a function is refused unless `allow_code=True`."""
-    return _read(data, allow_code, 0)
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Constraint):
-        return {"constraint": constraint_to_json(value)}
+        return {"constraint": _described(value)}
     if isinstance(value, Reference):
         return {"reference": value.to_json()}
     if isinstance(value, tuple | list):
@@ -65,6 +94,13 @@ def _plain(value: Any) -> Any:
         return _numbers(value)
     if value is None or isinstance(value, bool | int | str):
         return value
+    if callable(value):
+        raise ConstraintError(
+            f"the function {getattr(value, '__qualname__', value)!s} of {getattr(value, '__module__', 'no module')} "
+            f"cannot be written to JSON, and no run could be loaded or resumed with it, because it has no import path: "
+            f"it is the script's own (__main__), a lambda, a method, or made inside another function. Move it to the "
+            f"top level of a module, and import it from there."
+        )
     raise ConstraintError(
         f"{value!r} cannot be written to JSON. Build the constraint from numbers, arrays and obs[...]."
     )

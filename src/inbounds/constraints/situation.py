@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from inbounds.constraints.arrays import (
+    LARGE,
     Array,
     as_array,
     convert,
+    is_everywhere,
     namespace_of,
     require_finite,
     without_gradient,
@@ -40,7 +43,8 @@ class Situation(NamedTuple):
     In single precision, which is JAX's default, every step rounds to float32 and products may underflow.
     `margins` says how many margins a row must keep to be accepted, which is one but where a float32 result
     has to be accepted in float64 as well; `slack` says how many a projection aims at, so that rounding does
-    no harm.
+    no harm. No number in the action, the observation and the previous action is larger than `size`, which is
+    infinite where they were not looked at.
     """
 
     xp: Any
@@ -51,14 +55,27 @@ class Situation(NamedTuple):
     is_single_precision: bool = False
     margins: float = 1.0
     slack: float = 1.2
+    size: float = float("inf")
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes of observation and previous action together: () for a single state."""
+        sources = [source for source in (self.observation, self.previous_action) if source is not None]
+        return np.broadcast_shapes(*(tuple(source.shape[:-1]) for source in sources))
 
     def value(self, parameter: Parameter, axes: int = 1) -> Array:
         """Return a parameter as an array whose last `axes` axes are its own (0: a number, 1: a vector).
 
         Axes before them belong to the batch of observations. A number asked for as a vector gets one entry.
+        A reading that overflows is NaN, which no row accepts: as an infinite bound it would allow everything.
         """
         if isinstance(parameter, Reference):
-            return _with_axes(parameter.read(self.source_of(parameter)), parameter, axes)
+            read = parameter.read(self.source_of(parameter))
+            if self.size > parameter.overflows_beyond:
+                is_finite = self.xp.isfinite(read)
+                if self.xp is not np or not is_everywhere(is_finite):
+                    read = self.xp.where(is_finite, read, float("nan"))
+            return _with_axes(read, parameter, axes)
         array = parameter if self.xp is np else convert(parameter, self.xp, self.dtype, self.device)
         return array if array.ndim >= axes else array[(None,) * (axes - array.ndim)]
 
@@ -72,6 +89,13 @@ class Situation(NamedTuple):
             return self.xp.abs(self.value(parameter, axes))
         read = parameter.read_unscaled(self.source_of(parameter))
         return self.xp.abs(_with_axes(read, parameter, axes)) * abs(parameter.scale) + abs(parameter.offset)
+
+    def quietly(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function returns; numpy does not warn of overflow, of which the answer tells already."""
+        if self.size <= LARGE:
+            return function(*arguments)
+        with np.errstate(all="ignore"):
+            return function(*arguments)
 
     def without_gradient(self) -> Situation:
         """Return the same situation, for automatic differentiation a constant."""
@@ -113,8 +137,11 @@ class Question(NamedTuple):
     original: Array
 
 
-def read_situation(like: Array, observation: Any, previous_action: Any) -> Situation:
-    """Check observation and previous action and bring them to the array library of `like`."""
+def read_situation(like: Array, observation: Any, previous_action: Any, size: float = 0.0) -> Situation:
+    """Check observation and previous action and bring them to the array library of `like`.
+
+    `size` is what no entry of the action exceeds, where there is one.
+    """
     xp = namespace_of(like)
     dtype = working_dtype(xp)
     device = like.device if "torch" in xp.__name__ else None
@@ -122,23 +149,17 @@ def read_situation(like: Array, observation: Any, previous_action: Any) -> Situa
     # A float64 result loses nothing that matters to rounding, a float32 result up to half a unit, and a
     # projection that is computed in float32 a few units.
     slack = 1.8 if is_single else 1.0 + 1e-5 if like.dtype == dtype else 1.2
-    return Situation(
-        xp,
-        dtype,
-        _companion("observation", observation, xp, dtype, device),
-        _companion("previous action", previous_action, xp, dtype, device),
-        device,
-        is_single,
-        slack=slack,
-    )
-
-
-def _companion(name: str, value: Any, xp: Any, dtype: Any, device: Any) -> Array | None:
-    if value is None:
-        return None
-    array = as_array(name, value)
-    require_finite(name, array)
-    return convert(array, xp, dtype, device)
+    seen = before = None
+    if observation is not None:
+        seen = as_array("observation", observation)
+        size = max(size, require_finite("observation", seen))
+        seen = convert(seen, xp, dtype, device)
+    if previous_action is not None:
+        before = as_array("previous action", previous_action)
+        size = max(size, require_finite("previous action", before))
+        before = convert(before, xp, dtype, device)
+    size = size if xp is np else float("inf")
+    return Situation(xp, dtype, seen, before, device, is_single, slack=slack, size=size)
 
 
 def _with_axes(read: Array, parameter: Reference, axes: int) -> Array:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, dot, is_traced, largest, least, stack_rows
-from inbounds.constraints.constraint import Constraint, as_constraints, common_size
+from inbounds.constraints.arrays import Array, convert, is_traced, largest, least, stack_rows, worst_row
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.members import as_constraints, common_size
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError, EmptySetError
+from inbounds.limits import MOST_CONSTRAINTS
 
 Move = Callable[[Constraint, Situation, Array], Array]
 """How a member answers for an action."""
@@ -35,6 +37,7 @@ class Union(Constraint):
             raise ConstraintError(
                 "Union: no constraints were given, so no action is allowed. Give at least one."
             )
+        _require_few(len(self.constraints))
         self._size = common_size(self.constraints, "be joined")
 
     def restricted_to(self, other: Constraint) -> Constraint:
@@ -42,6 +45,7 @@ class Union(Constraint):
 
         Members that share no action with the other set drop out; if all do, the last conflict is reported.
         """
+        _require_few(len(self.constraints) * (len(other.constraints) if isinstance(other, Union) else 1))
         kept: list[Constraint] = []
         conflict: EmptySetError | None = None
         for member in self.constraints:
@@ -74,7 +78,7 @@ class Union(Constraint):
         def project(member: Constraint, at: Situation, action: Array) -> Array:
             return member.settled(at, member.nearest(at, action), at.dtype)
 
-        return self._nearest_of(at, action, project)
+        return self._nearest_of(at, action, project, at.dtype)
 
     def pulled_inside(self, at: Situation, point: Array, dtype: Any) -> Array:
         """Let every member pull the point inside, and take what is nearest."""
@@ -82,23 +86,15 @@ class Union(Constraint):
         def pull(member: Constraint, at: Situation, point: Array) -> Array:
             return member.pulled_inside(at, point, dtype)
 
-        return self._nearest_of(at, point, pull)
+        return self._nearest_of(at, point, pull, dtype)
 
     def interior(self, at: Situation, dimension: int) -> Array:
-        """Return the interior point of the first member that has one."""
-        xp = at.xp
-        chosen: Array | None = None
-        for member in reversed(self.constraints):
-            try:
-                point = member.interior(at, dimension)
-            except EmptySetError:
-                continue
-            is_inside = member.accepts(at, point)[..., None]
-            chosen = point if chosen is None else xp.where(is_inside, point, chosen)
-        if chosen is None:
-            raise EmptySetError(
-                f"no action satisfies {self.formula()}: every member is empty. Widen one of them."
-            )
+        """Return, state by state, the interior point of the first member that has one."""
+        *others, last = self.constraints
+        chosen = _interior_of(last, at, dimension)
+        for member in reversed(others):
+            point = _interior_of(member, at, dimension)
+            chosen = at.xp.where(member.accepts(at, point)[..., None], point, chosen)
         return chosen
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
@@ -141,11 +137,11 @@ class Union(Constraint):
 
     def _least_broken(self, at: Situation, excesses: list[Array]) -> Array:
         xp = at.xp
-        worst = [largest(xp, rows)[..., None] for rows in excesses]
+        worst = [worst_row(xp, rows)[..., None] for rows in excesses]
         return least(xp, stack_rows(xp, worst))[..., None]
 
-    def _nearest_of(self, at: Situation, action: Array, move: Move) -> Array:
-        """Return, action by action, the nearest of the members' answers that are accepted."""
+    def _nearest_of(self, at: Situation, action: Array, move: Move, dtype: Any) -> Array:
+        """Return, action by action, the nearest of the members' answers that are accepted, as numbers of a type."""
         xp = at.xp
         best: Array | None = None
         distance: Array | None = None
@@ -155,15 +151,15 @@ class Union(Constraint):
             except EmptySetError:
                 # This member has no action in some state; elsewhere it may still be the nearest.
                 point = _one_by_one(member, at, action, move)
+            point = convert(point, xp, dtype)
             compared = convert(point, xp, at.dtype)
-            away = compared - action
-            square = xp.where(member.accepts(at, compared), dot(xp, away, away), float("inf"))
+            away = xp.where(member.accepts(at, compared), _distance(xp, compared, action), float("inf"))
             if best is None or distance is None:
-                best, distance = point, square
+                best, distance = point, away
                 continue
-            is_nearer = square < distance
+            is_nearer = away < distance
             best = xp.where(is_nearer[..., None], point, best)
-            distance = xp.where(is_nearer, square, distance)
+            distance = xp.where(is_nearer, away, distance)
         if not is_traced(distance) and bool(xp.any(distance == float("inf"))):
             raise EmptySetError(
                 f"no action satisfies {self.formula()}: in some state every member is empty. Widen one of them."
@@ -171,10 +167,38 @@ class Union(Constraint):
         return best
 
 
+def _require_few(members: int) -> None:
+    """Refuse a union that is too long to be asked; the intersection of several has the product of their members."""
+    if members > MOST_CONSTRAINTS:
+        raise ConstraintError(
+            f"Union: {members:,} members, but every one of them is asked for each action, and at most "
+            f"{MOST_CONSTRAINTS} are possible. Join fewer sets, or declare the whole set as an Oracle."
+        )
+
+
+def _distance(xp: Any, point: Array, action: Array) -> Array:
+    """Return a number that grows with the Euclidean distance, the root mean square of half the differences.
+
+    It is finite for all finite numbers, since nothing large is squared or added up.
+    """
+    away = xp.abs(0.5 * point - 0.5 * action)
+    scale = largest(xp, away)[..., None]
+    share = away / xp.where(scale > 0, scale, 1.0)
+    return scale[..., 0] * xp.sqrt(xp.mean(share * share, axis=-1))
+
+
+def _interior_of(member: Constraint, at: Situation, dimension: int) -> Array:
+    """Return a member's interior point in every state; an oracle that finds none in one of them raises for all."""
+    try:
+        return member.interior(at, dimension)
+    except EmptySetError:
+        nowhere = at.xp.zeros(dimension, dtype=at.dtype)
+        return _one_by_one(member, at, nowhere, lambda member, at, _: member.interior(at, dimension))
+
+
 def _one_by_one(member: Constraint, at: Situation, action: Array, move: Move) -> Array:
     """Move each action of a batch by itself, and leave alone those for which the member is empty."""
-    sources = [source for source in (at.observation, at.previous_action) if source is not None]
-    lead = np.broadcast_shapes(action.shape[:-1], *(source.shape[:-1] for source in sources))
+    lead = np.broadcast_shapes(action.shape[:-1], at.batch)
     moved = np.array(np.broadcast_to(action, (*lead, action.shape[-1])))
 
     def here(source: Array | None, place: tuple[int, ...]) -> Array | None:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
+from inbounds.constraints.arrays import all_finite
 from inbounds.constraints.membership import membership_test
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.noise_store import NoiseStore
 from inbounds.deploy.observed_start import NetworkFromStart, ObservedStart
 from inbounds.deploy.policy_network import Layers, PreparedNetwork
 from inbounds.deploy.policy_proposals import Asked, Head, SquashedGaussian
-from inbounds.deploy.proposer import is_finite
 from inbounds.errors import InvalidInputError
 
 Single = NDArray[np.float32]
@@ -123,6 +123,8 @@ class Policy:
             raise self._refused_noise("no numbers") from error
         if rows.ndim != 2 or len(rows) < 1 or rows.shape[1] != self.action_size:
             raise self._refused_noise(str(rows.shape))
+        if not all_finite(rows):
+            raise self._refused_noise("values that are not finite")
         output = self.forward(place.observation.astype(np.float32))
         return self._decided(place, output, rows, is_last=True)
 
@@ -177,7 +179,7 @@ class Policy:
         except (TypeError, ValueError) as error:
             raise self._refused(observation, "no numbers") from error
         # A sum of squares that is finite tells fastest that every entry is.
-        if seen.shape != self._shape or not (math.isfinite(seen.dot(seen)) or is_finite(seen)):
+        if seen.shape != self._shape or not (math.isfinite(seen.dot(seen)) or all_finite(seen)):
             raise self._refused(observation, str(seen.shape))
         if previous_action is None:
             return Place(seen, None)
@@ -185,7 +187,7 @@ class Policy:
             before = np.asarray(previous_action, dtype=np.float64)
         except (TypeError, ValueError):
             before = np.empty(0)
-        if before.shape != (self.action_size,) or not is_finite(before):
+        if before.shape != (self.action_size,) or not all_finite(before):
             raise InvalidInputError(
                 f"the previous action is {previous_action}, but {self.action_size} finite numbers are expected. "
                 f"Pass what was executed last."
@@ -200,5 +202,5 @@ class Policy:
 
     def _refused_noise(self, kind: str) -> InvalidInputError:
         return InvalidInputError(
-            f"noise of shape (N, {self.action_size}) is expected, got {kind}. Pass one row for each proposal."
+            f"finite noise of shape (N, {self.action_size}) is expected, got {kind}. Pass one row for each proposal."
         )

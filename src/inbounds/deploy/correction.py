@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint, Polytope, SumBand
+from inbounds.constraints.arrays import all_finite
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.interventions import Kind
-from inbounds.deploy.proposer import is_finite
 from inbounds.errors import ConstraintError, EmptySetError, InfeasibleActionError
 
 Vector = NDArray[np.float64]
@@ -60,13 +60,13 @@ class Correction:
         self._ways = [*(ways if is_ray else ways[::-1]), ("interior_point", self._central)]
 
     def excess(self, place: Place, action: Action) -> float:
-        """Return the violation of a finite action, in float64."""
+        """Return the violation of a finite action, in float64: +infinity where it overflows."""
         if action.size != self._size:  # let the constraint say what it expects
             observation, before = place
             return float(self.constraint.violation(observation, action, previous_action=before))
         at = Situation(np, np.float64, *place)
         at.require_fitting(action.shape[-1])
-        return float(np.maximum.reduce(self.constraint.excess(at, action.astype(np.float64))))
+        return float(at.quietly(self.constraint.worst_excess, at, action.astype(np.float64)))
 
     def moved(self, place: Place, action: Action) -> Moved:
         """Return a feasible action near a finite one that is not."""
@@ -76,7 +76,7 @@ class Correction:
                 # A point that overflowed is not feasible, and is not taken.
                 with np.errstate(all="ignore"):
                     for point in way(place, action):
-                        if is_finite(point) and self.excess(place, point) <= 0.0:
+                        if all_finite(point) and self.excess(place, point) <= 0.0:
                             return Moved(point, kind)
             except ConstraintError as error:
                 problem = error

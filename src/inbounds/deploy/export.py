@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,12 @@ from inbounds.deploy.export_manifest import (
     GRAPH,
     MANIFEST,
     VERSION,
-    checksum,
-    checksum_of_json,
     identity,
     sealed,
 )
 from inbounds.deploy.onnx_policy import FEASIBLE, UNFILTERED, policy_model
 from inbounds.deploy.policy import (
     LAYERED_LEARNERS,
-    MOST_PROPOSALS,
     Plan,
     known_constraint,
     names_code,
@@ -37,6 +33,9 @@ from inbounds.deploy.policy import (
 )
 from inbounds.deploy.policy_network import layer_arrays, read_layers
 from inbounds.errors import ConfigurationError
+from inbounds.limits import MOST_PROPOSALS
+from inbounds.storage.files import write_folder
+from inbounds.storage.sealed_arrays import checksum, checksum_of_json
 
 DEFAULT_FOLDER = "exported"
 FILES = (MANIFEST, ARRAYS, GRAPH)
@@ -189,15 +188,4 @@ def _write(target: Path, contents: dict[str, bytes]) -> None:
             raise ConfigurationError(
                 f"{target} holds other files ({', '.join(others[:3])}). Choose a new folder with --out."
             )
-    temporary = target.with_name(f".{target.name}.writing")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        for name, content in contents.items():
-            (temporary / name).write_bytes(content)
-        if target.exists():
-            shutil.rmtree(target)
-        temporary.rename(target)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise ConfigurationError(f"cannot write to {target} ({error}). Choose another folder.") from error
+    write_folder(target, {name: [content] for name, content in contents.items()})

@@ -98,7 +98,7 @@ def compare(
             else np.inf
         )
         worst = max(worst, excess)
-        found["violations"] += excess > 0
+        found["violations"] += not excess <= 0
         found["projected"] += accepted < 0
         if accepted != decision.accepted:
             found["other_choices"] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from inbounds.deploy.sealed_arrays import read_json
 from inbounds.errors import CheckpointError
+from inbounds.storage.sealed_arrays import checksum, checksum_of_json, read_json
 
 FORMAT, VERSION = "inbounds policy", 2
 READABLE = (1, VERSION)
@@ -35,16 +34,6 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "arrays": dict,
     "files": dict,
 }
-
-
-def checksum(data: bytes) -> str:
-    """Return the SHA-256 of bytes."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def checksum_of_json(data: Any) -> str:
-    """Return the SHA-256 of plain data, whatever its order and layout."""
-    return checksum(json.dumps(data, sort_keys=True, separators=(",", ":")).encode())
 
 
 def identity(manifest: Mapping[str, Any]) -> dict[str, str]:

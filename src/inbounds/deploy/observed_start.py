@@ -13,8 +13,8 @@ from inbounds.constraints.arrays import clip
 from inbounds.constraints.references import Reference, reference_from_json
 from inbounds.deploy.policy_network import FloatArray, PreparedNetwork
 from inbounds.deploy.policy_proposals import Range
-from inbounds.deploy.sealed_arrays import DAMAGE
 from inbounds.errors import CheckpointError
+from inbounds.storage.sealed_arrays import DAMAGE
 
 INSIDE = 0.99
 """How far out a start may lie on [-1, 1], since the corners of the box are at infinity; the same as in training."""
@@ -78,7 +78,7 @@ def read_start(described: Mapping[str, Any], learner: Mapping[str, Any]) -> Refe
             f"'starting_action' is {start!r}, but a reference to the observation, a list of numbers or nothing is "
             f"expected. Restore the folder."
         )
-    return reference_from_json(start) if isinstance(start, dict) and learner.get("start") == "task" else None
+    return reference_from_json(start) if isinstance(start, dict) and learner.get("warm_start") else None
 
 
 def require_fit(start: ObservedStart, observation_size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,11 @@ def _decision(
     at, exact, _ = constraint.situation(observation, candidates, previous)
     # A sum is finite only where all its terms are, and nothing else would notice an input that no set reads.
     is_sound = xp.isfinite(xp.sum(observation if previous is None else xp.concat([observation, previous])))
-    is_accepted = policy.accepted(at, exact) & is_sound
+    for reference in references_of(constraint):
+        # Runtimes differ in what the larger of a number and NaN is: readings that overflow are looked for here.
+        if reference.overflows_beyond < float("inf"):
+            is_sound = is_sound & xp.isfinite(xp.sum(reference.read(at.source_of(reference))))
+    is_accepted = policy.accepted(at, exact) & xp.all(xp.isfinite(exact), axis=-1) & is_sound
     first = xp.argmax(xp.astype(is_accepted, np.int32), axis=0)
 
     def accepted() -> tuple[Any, Any]:
@@ -77,11 +82,14 @@ def _decision(
 
 def reads_previous_action(constraint: Constraint) -> bool:
     """Tell whether a set depends on the action that was executed before."""
+    return any(reference.source == "previous_action" for reference in references_of(constraint))
+
+
+def references_of(constraint: Constraint) -> Iterator[Reference]:
+    """Yield all that a set and its members read."""
     for value in constraint.parameters().values():
-        inner = value if isinstance(value, tuple | list) else (value,)
-        for part in inner:
-            if isinstance(part, Reference) and part.source == "previous_action":
-                return True
-            if isinstance(part, Constraint) and reads_previous_action(part):
-                return True
-    return False
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, Reference):
+                yield part
+            elif isinstance(part, Constraint):
+                yield from references_of(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,9 @@ from inbounds.deploy.policy_proposals import (
     SquashedGaussian,
     ThroughFlow,
 )
-from inbounds.deploy.sealed_arrays import DAMAGE, meaning_of_run, read_json, read_sealed
 from inbounds.errors import CheckpointError, InvalidInputError
+from inbounds.limits import MOST_PROPOSALS, require_moderate
+from inbounds.storage.sealed_arrays import DAMAGE, POLICY_FILES, meaning_of_run, read_json, read_sealed
 
 GAUSSIAN_LEARNERS = ("aram", "sosac", "sac", "spre")
 """Learners whose network says mean and log-deviation, squashed by tanh."""
@@ -36,8 +37,6 @@ DETERMINISTIC_LEARNERS = ("td3", "dpre", "nfwpo", "optlayer")
 LAYERED_LEARNERS = ("artd3", "focops", "dalpha", "drad", "srad", "appropt", "flowpg")
 """Learners with a map of their own behind the network."""
 KNOWN_LEARNERS = GAUSSIAN_LEARNERS + DETERMINISTIC_LEARNERS + LAYERED_LEARNERS
-
-MOST_PROPOSALS = 10_000
 
 
 class Plan(NamedTuple):
@@ -62,6 +61,7 @@ def load(
     seed: int | None = None,
     preference: tuple[float, float] | None = None,
     *,
+    policy: Literal["last", "best"] = "last",
     constraint: Constraint | None = None,
     task: str | None = None,
 ) -> Policy:
@@ -72,6 +72,7 @@ def load(
         seed: which of the trained seeds; the first one by default. The policy's own draws start from it, too.
         preference: weight of reward and of validity, for policies that were learnt for all of them; by default
             that of the export, or else (0.9, 0.1).
+        policy: of a run folder, the last policy or that of the best evaluation.
         constraint: the set of a policy that was trained with an `Oracle`, whose function no file may name.
         task: the name of the task that the policy must be for; any other one is refused.
     """
@@ -79,7 +80,7 @@ def load(
         raise InvalidInputError(
             f"constraint={constraint!r} is not a constraint. Pass the set itself, such as task.constraint."
         )
-    plan = read_plan(path, seed)
+    plan = read_plan(path, seed, policy)
     if task is not None and task != plan.task:
         raise InvalidInputError(
             f"{path} holds a policy for '{plan.task}', not for '{task}'. Give the folder of '{task}'."
@@ -94,7 +95,7 @@ def load(
         ) from error
 
 
-def read_plan(path: str | Path, seed: int | None = None) -> Plan:
+def read_plan(path: str | Path, seed: int | None = None, policy: Literal["last", "best"] = "last") -> Plan:
     """Return what a folder holds of a policy; an exported one is compared with its checksums first."""
     if not isinstance(path, str | Path):
         raise InvalidInputError(f"{path!r} is no path. Give the folder that training or export wrote.")
@@ -102,9 +103,16 @@ def read_plan(path: str | Path, seed: int | None = None) -> Plan:
         raise InvalidInputError(
             f"seed={seed!r} is no whole number. Pass the number of a seed that was trained."
         )
+    if policy not in POLICY_FILES:
+        raise InvalidInputError(f"policy={policy!r} must be 'last' or 'best'.")
     folder = Path(path)
     try:
-        plan = _exported_plan(folder, seed) if (folder / MANIFEST).exists() else _run_plan(folder, seed)
+        is_exported = (folder / MANIFEST).exists()
+        if is_exported and policy != "last":
+            raise InvalidInputError(
+                f"{folder} is an export, which holds one policy. Leave out policy={policy!r}."
+            )
+        plan = _exported_plan(folder, seed) if is_exported else _run_plan(folder, seed, POLICY_FILES[policy])
     except FileNotFoundError as error:
         raise InvalidInputError(
             f"{folder} is not a run ({error}). Give the folder that training or export wrote."
@@ -151,11 +159,11 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
         None if plan.preference is None else weights_of(plan.preference if preference is None else preference)
     )
     settings = plan.learner
-    least = float(settings.get("least_return_weight", 0.0))
+    least = float(settings.get("min_return_weight", 0.0))
     if chosen is not None and chosen[0] < np.float32(least):
         raise InvalidInputError(
             f"preference={preference} weighs the return less than this policy has learnt for, which is {least:g} to 1. "
-            f"Pass (0.9, 0.1), say, or train with a smaller least_return_weight."
+            f"Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
         )
     start = None
     if plan.start is not None and isinstance(head, SquashedGaussian):
@@ -166,7 +174,7 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
         constraint,
         preference=chosen,
         proposals=plan.proposals,
-        degrees=float(settings["degrees"]) if settings.get("target") == "student" else None,
+        degrees=None if settings.get("student_df") is None else float(settings["student_df"]),
         rng=np.random.default_rng(plan.seed),
         start=start,
     )
@@ -219,7 +227,9 @@ def head_of(plan: Plan, constraint: Constraint) -> Head:
         return Allocation(box, constraint)
     if name == "flowpg":
         low, high = settings["condition_range"]
-        names = [f"layer/flow/{index}" for index in range(int(settings["flow_layers"]))]
+        layers = int(settings["flow_layers"])
+        require_moderate({"flow_layers": layers})
+        names = [f"layer/flow/{index}" for index in range(layers)]
         networks = [
             [read_layers(plan.arrays, f"{one}/{part}") for part in ("scale", "shift")] for one in names
         ]
@@ -241,9 +251,9 @@ def places_read(constraint: Constraint, observation_size: int) -> NDArray[np.int
     return np.unique(np.concatenate([np.zeros(0), *read])).astype(np.int64)
 
 
-def _run_plan(folder: Path, seed: int | None) -> Plan:
+def _run_plan(folder: Path, seed: int | None, file: str) -> Plan:
     config = read_json(folder / "config.json")
-    arrays = read_sealed(folder / "policy.safetensors", meaning_of_run(config))
+    arrays = read_sealed(folder / file, meaning_of_run(config))
     learner = dict(config["learner"])
     first, count = int(config["training"]["seed"]), int(config["training"]["seeds"])
     wanted = first if seed is None else seed
@@ -252,9 +262,7 @@ def _run_plan(folder: Path, seed: int | None) -> Plan:
             f"seed {wanted} was not trained in {folder}. Choose one of {first}..{first + count - 1}."
         )
     if any(len(array.shape) == 0 or array.shape[0] != count for array in arrays.values()):
-        raise CheckpointError(
-            f"{folder}: policy.safetensors does not hold {count} seeds. Train again or restore it."
-        )
+        raise CheckpointError(f"{folder}: {file} does not hold {count} seeds. Train again or restore it.")
     return Plan(
         task=str(config["task"]),
         learner=learner,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -51,9 +50,3 @@ def vector(name: str, value: Any, dtype: type[np.float64] | None = np.float64) -
             f"Flatten it, and pass one at a time."
         )
     return array
-
-
-def is_finite(values: NDArray[np.floating]) -> bool:
-    """Tell whether all entries are finite numbers; a sum that is finite tells it fastest."""
-    with_sum = math.isfinite(np.add.reduce(values, dtype=np.float64))
-    return with_sum or bool(np.isfinite(values).all())

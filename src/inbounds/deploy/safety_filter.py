@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from inbounds.constraints import Constraint, RateLimit
+from inbounds.constraints.arrays import all_finite
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.correction import Action, Choice, Correction, Place, Vector
 from inbounds.deploy.interventions import Cause, Intervention, InterventionLog, Kind
-from inbounds.deploy.proposer import is_finite, proposer, vector
+from inbounds.deploy.proposer import proposer, vector
 from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 
 Fallback = Literal["refuse", "hold", "interior_point"]
@@ -216,7 +217,7 @@ class SafetyFilter:
         while count < asks:
             proposal = self._typed(propose())
             count += 1
-            if is_finite(proposal):
+            if all_finite(proposal):
                 if last is not None and np.array_equal(proposal, last):
                     break  # a deterministic policy has nothing else to offer
                 last, excess = proposal, self._correction.excess(place, proposal)
@@ -241,7 +242,7 @@ class SafetyFilter:
     # What to do without an observation or an action ---------------------------------------------------------
 
     def _problem(self, seen: Vector | None, stamp: float | None) -> Cause | None:
-        if seen is not None and not is_finite(seen):
+        if seen is not None and not all_finite(seen):
             return "invalid observation"
         if self.stale_after is None:
             return None
@@ -286,14 +287,14 @@ class SafetyFilter:
             )
         if fallback == "hold" and held is not None:
             excess = self._correction.excess(place, held)
-            if excess > 0.0:  # the set moves with the last action, and has left it behind
+            if not excess <= 0.0:  # the set moves with the last action, and has left it behind
                 return self._moved(held, excess, place)
             self._note("hold", cause, None, held, math.nan, place)
             return self._remembered(held)
         like = held if held is not None else place.previous_action
         dtype = self._dtype or (np.dtype(np.float32) if held is None else held.dtype)
         centre = self._correction.centre(place, None if like is None else like.size).astype(dtype)
-        if self._correction.excess(place, centre) > 0.0:
+        if not self._correction.excess(place, centre) <= 0.0:
             centre = self._correction.moved(place, centre).action
         self._note("interior_point", cause, None, centre, math.nan, place)
         return self._remembered(centre)
@@ -314,7 +315,7 @@ class SafetyFilter:
         if previous_action is None:
             return self._before
         before = vector("previous action", previous_action).copy()
-        if not is_finite(before):
+        if not all_finite(before):
             raise InvalidInputError(f"the previous action is {before}. Pass what was really executed.")
         return before
 

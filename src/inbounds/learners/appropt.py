@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from inbounds.constraints.intersection import BoxLike
 from inbounds.constraints.sum_band import SumBand
 from inbounds.errors import ConfigurationError
-from inbounds.learners.deterministic import ActorStep, DeterministicActorCritic, DeterministicState
-from inbounds.learners.learner import Spec, with_presets
+from inbounds.learners.learner import Spec
 from inbounds.learners.penalty import violation_penalty
+from inbounds.learners.settings import with_presets
+from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
 from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.allocation_layer import clamped_allocation
 from inbounds.policies.networks import Network
@@ -62,7 +63,6 @@ class ApprOpt(DeterministicActorCritic):
 
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
         """Shift and clamp the actor's output."""
-        del layer
         target = spec.box.stretch(squashed)
         at, _, _ = spec.constraint.situation(observation, target)
         low, high = jnp.asarray(spec.box.low), jnp.asarray(spec.box.high)
@@ -96,5 +96,5 @@ class ApprOpt(DeterministicActorCritic):
         step = super().actor_step(actor, state, spec, observation)
         if self.penalty == 0:
             return step
-        price = violation_penalty(spec, observation, self.squashed(actor, observation))
-        return step._replace(loss=step.loss + self.penalty * jnp.mean(price))
+        penalty = violation_penalty(spec, observation, self.squashed(actor, observation))
+        return step._replace(loss=step.loss + self.penalty * jnp.mean(penalty))

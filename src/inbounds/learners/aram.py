@@ -1,239 +1,313 @@
-"""ARAM: acceptance-rejection on an augmented two-objective MDP, learnt for all preferences by multi-objective SAC."""
+"""ARAM (Hung, Sun and Hsieh, ICLR 2025): acceptance-rejection on an augmented two-objective MDP.
+
+Acting: N proposals a_1, ..., a_N ~ pi(. | s; lambda); the first one in C(s) is executed. Only if all N are infeasible,
+the last one is projected onto C(s).
+
+Augmented MDP: the executed action gives (s, a, [r, 0], s'); every proposal rejected before it gives a self-loop
+(s, a_i, [0, -K], s). Self-loops have a replay buffer of their own, which provides the fraction eta of a batch.
+
+Learning: multi-objective SAC on the vector reward. lambda = (lambda_r, lambda_c) is the preference over return and
+validity, Q = (Q_r, Q_c) a critic with one value per objective, j the index of the twin critics, alpha the entropy
+coefficient. Actor and critics read lambda as a further input.
+
+    critic   y = r + gamma (1 - done) (Qbar_j*(s', a'; lambda) - alpha log pi(a' | s'; lambda)),
+             j* = argmin_j lambda^T Qbar_j,   loss  sum_k lambda_k (Q_k - y_k)^2
+    policy   loss  alpha log pi(a | s; lambda) - min_j lambda^T Q_j(s, a; lambda), or its supremum (q_pensieve.py)
+    alpha    loss  alpha (-log pi(a | s; lambda) - target entropy)
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.learners.aram_acting import drawn, drawn_at_first, first_actor, law
-from inbounds.learners.aram_settings import (
-    begins_at_start,
-    held_acceptance,
-    moves_share,
-    range_of_share,
-    refuse_contradictions,
+from inbounds.constraints.references import Reference
+from inbounds.errors import ConfigurationError
+from inbounds.learners import losses
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
+from inbounds.learners.settings import require_numbers, require_widths, with_presets
+from inbounds.policies.acceptance import Draw, accept_first
+from inbounds.policies.networks import (
+    Network,
+    apply_network,
+    export_network,
+    init_critics,
+    init_network,
+    q_values,
 )
-from inbounds.learners.aram_update import (
-    AramState,
-    Trained,
-    UpdateNoise,
-    moved_drop,
-    total_loss,
-    with_snapshot,
+from inbounds.policies.proposal import (
+    Proposal,
+    before_squashing,
+    narrow_around,
+    proposal_from_output,
+    squash,
 )
-from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
-from inbounds.learners.value_scale import moved_to_moments, rescaled_critic, unit_scale, with_moments
-from inbounds.policies.acceptance import Draw
-from inbounds.policies.networks import export_network, init_network
-from inbounds.policies.proposal import squash
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 
 REAL, AUGMENTED = "real", "augmented"
-
+ETA_INTERVAL = 10_000
+"""Environment steps between two decays of eta (the paper's table of hyperparameters)."""
+TARGET_ENTROPY, TARGET_ENTROPY_AFTER_WARM_START = -0.5, -1.0
+"""Per action dimension, where `target_entropy` is None: the best ones measured."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {
-        "augmented_share": 0.2,
-        "share_decay": 0.9,
-        "acceptance_lever": "none",
-        "temperature": 0.2,
-        "policy_preferences": 4,
-        "snapshots": 4,
-        "entropy_reference": "box",
+        "eta": 0.2,
+        "eta_decay": 0.9,
+        "target_acceptance": None,
+        "min_return_weight": 0.0,
+        "preference_samples": 4,
+        "q_snapshots": 4,
+        "alpha": 0.2,
         "entropy_ramp": 0,
-        "least_return_weight": 0.0,
-        "start": "box",
-        "scale_observations": False,
-        "scale_rewards": False,
+        "warm_start": False,
         "gamma": 0.99,
     },
 }
+LEAST = {
+    **dict.fromkeys(("proposals", "preference_samples", "batch_size"), 1),
+    **dict.fromkeys(("q_snapshots", "entropy_ramp", "critic_warmup"), 0),
+}
+"""Settings that are integers, and the smallest value of each."""
+RANGES = {
+    "penalty": ("above 0, or rejections would be rewarded", lambda value: value > 0),
+    "eta": ("in [0, 1), or no real transition is left", lambda value: 0 <= value < 1),
+    "eta_decay": ("in (0, 1]", lambda value: 0 < value <= 1),
+    "target_acceptance": ("in (0, 1], or None", lambda value: 0 < value <= 1),
+    "min_return_weight": ("in [0, 1)", lambda value: 0 <= value < 1),
+    "alpha": ("above 0, or None", lambda value: value > 0),
+    "init_alpha": ("above 0", lambda value: value > 0),
+    "target_entropy": (
+        "of at most ln 2, a uniform distribution's, or None",
+        lambda value: value <= math.log(2),
+    ),
+    "student_df": ("above 0, or None", lambda value: value > 0),
+    "learning_rate": ("above 0", lambda value: value > 0),
+    "gamma": ("in [0, 1), or None for the task's", lambda value: 0 <= value < 1),
+    "tau": ("in (0, 1]", lambda value: 0 < value <= 1),
+}
+"""Settings that are real numbers, and where they may lie: in words and as a test."""
+
+
+class Params(NamedTuple):
+    """Everything that gradients change, under one optimiser."""
+
+    actor: Network
+    critic: Network
+    """Twin critics, stacked on a leading axis of two."""
+    log_alpha: jax.Array
+
+
+class AramState(NamedTuple):
+    """Everything that changes during training."""
+
+    params: Params
+    target_critic: Network
+    optimiser: optax.OptState
+    updates: jax.Array
+    eta: jax.Array
+    """Fraction of a batch drawn from the augmented buffer, where it follows the acceptance rate."""
+    feasible_fraction: jax.Array
+    """Sum and count of the feasible fraction of uniform proposals, measured during warm-up."""
+    snapshots: Snapshots
+
+
+class UpdateNoise(NamedTuple):
+    """The randomness of one update."""
+
+    preference: jax.Array
+    """(1,), uniform on [0, 1]."""
+    candidates: jax.Array
+    """(preference_samples - 1, 1), likewise."""
+    action: jax.Array
+    """(batch, action size), standard normal."""
+    next_action: jax.Array
 
 
 @with_presets(PRESETS)
 @dataclasses.dataclass(frozen=True)
-class Aram:
-    """Multi-objective SAC on the augmented MDP; every ingredient of the paper is a switch."""
+class Aram(Learner):
+    """Acceptance-rejection and an augmented MDP, trained by multi-objective SAC.
+
+    The default has the best settings measured here. `preset="paper"` has those of the paper; its policies begin
+    anywhere in the box, and neither observations nor rewards are scaled.
+    """
 
     preset: str = "default"
-    """`default`: what was measured to be best. `paper`: the paper's table."""
+    """`default`: the best settings measured. `paper`: the paper's."""
     proposals: int = 100
-    """Proposals per action; projection happens only if none is feasible. 1 switches acceptance-rejection off."""
-    augmented: bool = True
-    """Turn rejected proposals into self-loops with reward [0, -penalty]."""
-    dual_replay: bool = True
-    """Keep self-loops in a ring of their own; otherwise they share the ring of real transitions."""
+    """N, proposals per action; projection is computed only if none is feasible. 1 disables acceptance-rejection."""
     penalty: float = 0.2
-    """K, the price of a rejected proposal."""
-    augmented_share: float = 0.2
-    """eta, the share of a batch that comes from the augmented ring (its start, where it changes)."""
-    share_decay: float = 1.0
-    """Factor on eta every `share_interval` environment steps of a seed."""
-    share_interval: int = 10_000
-    """Environment steps between two decays of eta."""
-    acceptance_target: float | None = None
-    """Hold the acceptance rate here by a controller. None is 0.99, but unless `share_range` asks for it there is no
-    controller where a policy begins at the task's own start, or without a free eta (`augmented`, `dual_replay`,
-    `share_decay`)."""
-    acceptance_lever: Literal["share", "entropy", "none"] = "share"
-    """What the controller moves: eta, or the entropy target, which then falls only as long as it has to; or nothing."""
-    share_range: tuple[float, float] | None = None
-    """Least and largest eta of the controller, with `augmented_share`, its start, between them; None only lowers it,
-    to a tenth at most."""
+    """K, the penalty of a rejected proposal."""
+    augmented: bool = True
+    """Store rejected proposals as self-loops with reward [0, -K]."""
+    dual_replay: bool = True
+    """Store self-loops in a replay buffer of their own instead of among the real transitions."""
+    eta: float = 0.2
+    """Fraction of a batch that comes from the augmented buffer, at the beginning of training."""
+    eta_decay: float = 1.0
+    """Factor on eta every 10,000 environment steps; the paper has 0.9."""
+    target_acceptance: float | None = 0.99
+    """Lower eta, to a tenth at most, while more proposals than this fraction are feasible, and raise it again below.
+    None, a decaying eta, a single buffer and a warm start keep eta as it is."""
     preference: tuple[float, float] | None = None
-    """None learns for all preferences; a fixed pair gives SOSAC: scalar critics for this pair alone."""
-    least_return_weight: float = 0.8
-    """Preferences are learnt whose weight of the return is at least this; 0 is all of them."""
-    policy_preferences: int = 1
-    """Preferences over which the policy loss takes the supremum; 1 is the plain loss."""
-    snapshots: int = 0
-    """Critic snapshots over which the policy loss takes the supremum; 0 is the plain loss."""
-    snapshot_interval: int = 1_000
-    """Updates between two snapshots, which are taken before a step, one at most."""
-    snapshot_start: int = 20_000
-    """Updates before the first interval, at whose end the first snapshot is taken."""
-    half_precision_search: bool = False
-    """Search the supremum over preferences in bfloat16; the winner is then evaluated in full precision."""
-    critic_loss: Literal["componentwise", "scalarised"] = "componentwise"
-    """`componentwise` is the published code's form, `scalarised` the paper's equation."""
-    value_bins: int = 0
-    """Bins over which critics spread the likelihood of a value, learnt by cross-entropy; 0 learns the value itself."""
-    batch_normalised: bool = False
-    """Normalise the critics' hidden layers over batches; such critics are their own targets, and `tau` is idle."""
-    return_steps: int = 1
-    """Steps of an episode whose rewards a target adds up before it asks the critics; their entropy, and what was
-    rejected on the way, are left out."""
-    temperature: float | None = None
-    """alpha; None tunes it towards the target entropy."""
-    initial_temperature: float = 0.1
-    """Where a tuned temperature starts."""
-    entropy_target: float | None = None
-    """Target entropy in the squashed box, per dimension (see `entropy_reference`). None is -0.5, but -1, the usual
-    one, where a policy begins at the task's own start."""
-    entropy_reference: Literal["box", "feasible"] = "feasible"
-    """`feasible` shifts the target by the log of the feasible share of the box, measured during warm-up."""
-    entropy_at_first: float | None = None
-    """Where the target begins to fall, per dimension: ln 2 is a uniform law on the box; None begins at
-    `entropy_target`."""
+    """A fixed lambda with scalar critics (SOSAC); None learns for all preferences."""
+    min_return_weight: float = 0.8
+    """Preferences are learnt with lambda_r uniform on [min_return_weight, 1]; 0 is the paper's Dirichlet(1, 1)."""
+    preference_samples: int = 1
+    """|W|, preferences in the supremum of the policy loss; 1 is lambda alone."""
+    q_snapshots: int = 0
+    """Critic snapshots in the supremum of the policy loss."""
+    alpha: float | None = None
+    """Entropy coefficient; None tunes it towards the target entropy."""
+    init_alpha: float = 0.1
+    """Initial value of a tuned alpha."""
+    target_entropy: float | None = None
+    """Target entropy per dimension, in [-1, 1]. None is -0.5, and -1 after a warm start."""
     entropy_ramp: int = 50_000
-    """Updates over which the target falls from where it begins to the feasible set's (or box's); 0 begins there.
-    Steps over which a controller can move it through its whole range."""
-    entropy_of: Literal["policy", "truncated"] = "policy"
-    """Whose log-density the losses use: the policy's, or that of what acts, the policy restricted to C(s)."""
-    truncation_draws: int = 16
-    """Draws per state that estimate how much of the policy lies in C(s)."""
-    target: Literal["proportional", "student", "gaussian-from-student"] = "proportional"
-    """Law of accepted draws: the policy on C(s), a Student-t on C(s), or the policy by way of Student-t proposals."""
-    degrees: float = 5.0
-    """Degrees of freedom of the Student-t."""
-    fallback: Literal["projected", "published"] = "projected"
-    """What is stored after a projection: the projected action with [r, 0], or the raw one with [r, -K]."""
-    warm_up: Literal["feasible", "box"] = "feasible"
-    """First random steps: uniform on C(s), or uniform in the box with projection if every proposal fails."""
-    normalise_values: bool = False
-    """Let critics predict values relative to the running mean and deviation of their targets, per objective."""
-    preference_per_sample: bool = False
-    """Draw a preference for every row of a batch instead of one for the whole batch."""
-    scale_observations: bool = True
-    """Let networks see observations relative to what uniformly feasible actions meet, measured before training."""
-    scale_rewards: bool = True
-    """Train on rewards relative to what uniformly feasible actions earn, in place of the task's own scale."""
-    start: Literal["box", "task"] = "task"
-    """Where the first policy lies: anywhere in the box, or narrowly around the task's own start, where it has one. Such
-    a policy explores less (see `entropy_target`, `acceptance_target`)."""
-    critic_lead: int = 5_000
-    """Updates that the critics take before a policy that began at the task's start, and its temperature, move."""
-    last_resort: Literal["projection", "ray", "uniform"] = "projection"
-    """What acts when every proposal is infeasible in training: the nearest action, the last one's ray from inside C(s)
-    to its boundary, or a draw from C(s)."""
-    averaging: int = 0
-    """Updates over which the policy that is judged and kept averages the actor's weights; 0 keeps the actor itself."""
+    """Updates over which the target entropy falls by the log of the feasible fraction of the box, which is measured
+    during warm-up. 0 keeps SAC's target."""
+    student_df: float | None = None
+    """Degrees of freedom of Student-t proposals; None is Gaussian."""
+    warm_start: bool = True
+    """Begin narrowly around the task's reference action, where it has one."""
+    critic_warmup: int = 5_000
+    """Updates of the critics alone after a warm start; then the policy and alpha begin to move."""
     hidden: tuple[int, ...] = (256, 256)
-    """Width of the hidden layers."""
+    """Sizes of the hidden layers of all networks."""
     learning_rate: float = 3e-4
-    """Adam's step size, the same for actor, critics and temperature."""
+    """Adam's learning rate for actor, critics and alpha."""
     gamma: float | None = None
-    """Discount factor; None is the task's, which is 0.99 unless it says otherwise."""
+    """Discount factor; None is the task's."""
     tau: float = 0.005
-    """Share of the critic that moves into its target after every update."""
+    """Polyak coefficient of the target critics."""
     batch_size: int = 256
     """Transitions per update."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]]
-
     def __post_init__(self) -> None:
-        """Refuse settings that contradict each other."""
-        refuse_contradictions(self)
+        """Reject values and combinations that cannot be trained."""
+        require_numbers(self, LEAST, RANGES)
+        require_widths(self.hidden)
+        if self.preference is not None and not (
+            isinstance(self.preference, tuple | list)
+            and len(self.preference) == 2
+            and all(isinstance(weight, int | float) and weight >= 0 for weight in self.preference)
+            and abs(sum(self.preference) - 1) < 1e-6
+        ):
+            raise ConfigurationError(
+                f"preference={self.preference!r} must be two weights that sum to 1, or None."
+            )
+        if self.preference is not None and (self.preference_samples > 1 or self.q_snapshots > 0):
+            raise ConfigurationError(
+                "a fixed preference leaves nothing to take a supremum over. Set preference_samples=1 and q_snapshots=0."
+            )
+        if self.eta_decay != 1.0 and not self.augmented:
+            raise ConfigurationError(
+                "eta_decay changes how many self-loops a batch has, but augmented=False stores none. "
+                "Drop eta_decay or set augmented=True."
+            )
+        if self.target_entropy is not None and self.alpha is not None:
+            raise ConfigurationError(
+                f"target_entropy is for a tuned alpha, but alpha={self.alpha} is fixed. Drop target_entropy, or pass "
+                f"alpha=None."
+            )
 
     # Shapes ------------------------------------------------------------------------------------------------------
 
     @property
-    def rings(self) -> tuple[str, ...]:
-        """Return the rings: real, and augmented where it is kept apart."""
+    def buffers(self) -> tuple[str, ...]:
+        """Return the names of the replay buffers."""
         return (REAL, AUGMENTED) if self.augmented and self.dual_replay else (REAL,)
 
     @property
     def objectives(self) -> int:
-        """Return two: the task's reward and the constraint's penalty are always stored apart."""
+        """Return two: reward and penalty are stored separately, whatever the preference."""
         return 2
 
     @property
-    def conditions(self) -> int:
-        """Return how many entries of a preference the networks see."""
-        return 0 if self.preference is not None else 2
+    def preference_size(self) -> int:
+        """Return how many entries of a preference the networks read."""
+        return 2 if self.preference is None else 0
+
+    @property
+    def scales_task(self) -> bool:
+        """Return whether observations and rewards are scaled by default; the paper does neither."""
+        return self.preset != "paper"
+
+    def starts_warm(self, spec: Spec) -> bool:
+        """Return whether the first policy lies narrowly around the task's reference action."""
+        return self.warm_start and spec.start is not None
+
+    def adapts_eta(self, spec: Spec) -> bool:
+        """Return whether eta follows the acceptance rate."""
+        is_free = len(self.buffers) == 2 and self.eta_decay == 1.0
+        return self.target_acceptance is not None and is_free and not self.starts_warm(spec)
 
     def init(self, key: jax.Array, spec: Spec) -> AramState:
-        """Return fresh networks, their target, snapshots that do not count yet and a fresh optimiser."""
+        """Return new networks, target critics and optimiser state."""
         actor_key, *critic_keys = jax.random.split(key, 3)
-        inputs = spec.observation_size + self.conditions
-        outputs = 1 if self.preference is not None else 2
-        sizes = (inputs + spec.box.size, *self.hidden, outputs * max(self.value_bins, 1))
-        twins = [init_network(twin, sizes, spec.inputs) for twin in critic_keys]
-        critic = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
-        if self.value_bins:
-            # All bins equally likely, a value of 0: random weights on the outermost bins would say thousands.
-            critic = (*critic[:-1], jax.tree.map(jnp.zeros_like, critic[-1]))
-        actor = first_actor(self, actor_key, spec)
-        temperature = self.temperature if self.temperature is not None else self.initial_temperature
-        trained = Trained(actor, critic, jnp.asarray(math.log(temperature), jnp.float32))
+        inputs = spec.observation_size + self.preference_size
+        actor = init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs)
+        if self.starts_warm(spec):
+            is_observed = isinstance(spec.start, Reference)
+            actor = narrow_around(
+                actor, None if is_observed else before_squashing(spec.box, jnp.asarray(spec.start))
+            )
+        outputs = 2 if self.preference is None else 1
+        critic = init_critics(critic_keys, inputs + spec.box.size, self.hidden, outputs, spec.inputs)
+        alpha = self.init_alpha if self.alpha is None else self.alpha
+        params = Params(actor, critic, jnp.asarray(math.log(alpha), jnp.float32))
         return AramState(
-            trained=trained,
+            params=params,
             target_critic=critic,
-            # Copies, not zeros: what is masked is still differentiated, and a scale of zero would divide by it.
-            snapshots=jax.tree.map(lambda leaf: jnp.repeat(leaf[None], self.snapshots, axis=0), critic),
-            snapshots_taken=jnp.zeros((), jnp.int32),
-            optimiser=self.optimiser().init(trained),
+            optimiser=self.optimiser().init(params),
             updates=jnp.zeros((), jnp.int32),
-            augmented_share=jnp.asarray(self.augmented_share, jnp.float32),
-            feasible_share=jnp.zeros(2, jnp.float32),
-            entropy_drop=jnp.zeros((), jnp.float32),
-            scale=unit_scale(outputs),
-            averaged=actor if self.averaging else (),
+            eta=jnp.asarray(self.eta, jnp.float32),
+            feasible_fraction=jnp.zeros(2, jnp.float32),
+            snapshots=empty_snapshots(critic, self.q_snapshots),
         )
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Return Adam over actor, critics and temperature together: one pass over all parameters."""
+        """Return one Adam for actor, critics and alpha."""
         return optax.adam(self.learning_rate)
 
     # Acting ------------------------------------------------------------------------------------------------------
 
-    def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Draw one preference per episode; (x, 1 - x) with x uniform on [0, 1] is the paper's Dirichlet(1, 1)."""
-        return self.preferences(jax.random.uniform(key, shape))
-
     def preferences(self, uniform: jax.Array) -> jax.Array:
-        """Turn uniform numbers into preferences, or into the fixed one."""
+        """Map numbers from [0, 1] to preferences (lambda_r, 1 - lambda_r), or all of them to the fixed one."""
         if self.preference is not None:
             return jnp.broadcast_to(jnp.asarray(self.preference, jnp.float32), (*uniform.shape, 2))
-        weight = self.least_return_weight + (1.0 - self.least_return_weight) * uniform
+        weight = self.min_return_weight + (1.0 - self.min_return_weight) * uniform
         return jnp.stack([weight, 1.0 - weight], axis=-1)
+
+    def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Draw the preference of an episode."""
+        return self.preferences(jax.random.uniform(key, shape))
+
+    def with_preference(self, observation: jax.Array, preference: jax.Array) -> jax.Array:
+        """Append lambda to the observation, unless it is fixed."""
+        if self.preference is not None:
+            return observation
+        spread = jnp.broadcast_to(preference, (*observation.shape[:-1], 2))
+        return jnp.concatenate([observation, spread], axis=-1)
+
+    def policy(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> Proposal:
+        """Return pi(. | s; lambda) before squashing; after a warm start from an observed action, centred on it."""
+        output = apply_network(actor, self.with_preference(observation, preference))
+        policy = proposal_from_output(output)
+        if self.warm_start and isinstance(spec.start, Reference):
+            policy = policy._replace(
+                mean=policy.mean + before_squashing(spec.box, spec.start.read(observation))
+            )
+        return policy
 
     def act(
         self,
@@ -244,28 +318,33 @@ class Aram:
         keys: jax.Array,
         warm: bool,
     ) -> Draw:
-        """Draw all proposals in one forward pass and take the first feasible one."""
+        """Draw all N proposals in one forward pass and execute the first feasible one.
+
+        During warm-up proposals are uniform in the box. If all are infeasible, the action is then drawn from C(s).
+        """
+        shape = (observation.shape[1], self.proposals, spec.box.size)
         if warm:
-            return drawn_at_first(self, spec, observation, keys)
-        return drawn(self, state.trained.actor, spec, observation, context, keys)
+            uniform = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
+            key = jax.random.fold_in(keys[0], 1)
+            return accept_first(
+                spec.constraint,
+                observation,
+                spec.box.stretch(uniform),
+                fallback=lambda seen, last: spec.constraint.sample(key, seen),
+            )
+        noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is free
+        df = self.student_df
+        draw = (
+            jax.random.normal if df is None else lambda key, shape: jax.random.t(key, df, shape, jnp.float32)
+        )
+        noise = jax.vmap(lambda key: draw(key, shape))(noise_keys)
+        policy = jax.vmap(self.policy, (0, None, 0, 0))(state.params.actor, spec, observation, context)
+        spread = jax.tree.map(lambda leaf: leaf[..., None, :], policy)
+        return accept_first(spec.constraint, observation, spec.box.stretch(squash(spread, noise).value))
 
-    def with_preference(self, observation: jax.Array, preference: jax.Array) -> jax.Array:
-        """Append the preference to the observation, unless it is fixed."""
-        if self.preference is not None:
-            return observation
-        spread = jnp.broadcast_to(preference, (*observation.shape[:-1], 2))
-        return jnp.concatenate([observation, spread], axis=-1)
-
-    def export(self, state: AramState) -> dict[str, Any]:
-        """Return the actor: acceptance and projection need nothing else that was learnt."""
-        return export_network("actor", state.judged_actor)
-
-    def deterministic(
-        self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array
-    ) -> jax.Array:
+    def mode(self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Return tanh of the mean in the environment's units, before any projection."""
-        centre = law(self, state.judged_actor, spec, observation, preference).mean
-        return spec.box.stretch(jnp.tanh(centre))
+        return spec.box.stretch(jnp.tanh(self.policy(state.params.actor, spec, observation, preference).mean))
 
     def samples(
         self,
@@ -276,29 +355,24 @@ class Aram:
         key: jax.Array,
         count: int,
     ) -> jax.Array:
-        """Draw raw actions of the policy network, before acceptance."""
-        one = law(self, state.judged_actor, spec, observation, preference)
-        proposal = jax.tree.map(lambda leaf: leaf[..., None, :], one)
+        """Draw actions of the policy network before rejection, for the valid action rate."""
+        policy = self.policy(state.params.actor, spec, observation, preference)
+        spread = jax.tree.map(lambda leaf: leaf[..., None, :], policy)
         noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
-        return spec.box.stretch(squash(proposal, noise).value)
+        return spec.box.stretch(squash(spread, noise).value)
 
-    # Remembering -------------------------------------------------------------------------------------------------
+    def export(self, state: AramState) -> dict[str, Any]:
+        """Return the actor; acceptance and projection need nothing else that was learnt."""
+        return export_network("actor", state.params.actor)
+
+    # Replay ------------------------------------------------------------------------------------------------------
 
     def remember(
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
-        """Return the real transitions with [r, 0] and one self-loop (s, a, [0, -K], s) per rejected proposal."""
-        action, cost = draw.action, jnp.zeros_like(outcome.reward)
-        if self.fallback == "published":
-            action = jnp.where(draw.is_projected[:, None], draw.proposals[:, -1], action)
-            cost = jnp.where(draw.is_projected, -self.penalty, cost)
-        real = Transition(
-            observation,
-            action,
-            jnp.stack([outcome.reward, cost], axis=-1),
-            outcome.discount,
-            outcome.next_observation,
-        )
+        """Return the real transitions (s, a, [r, 0], s') and a self-loop (s, a_i, [0, -K], s) per rejected proposal."""
+        reward = jnp.stack([outcome.reward, jnp.zeros_like(outcome.reward)], axis=-1)
+        real = Transition(observation, draw.action, reward, outcome.discount, outcome.next_observation)
         if not self.augmented:
             return {REAL: Memory(real, None)}
         environments, count, size = draw.proposals.shape
@@ -317,84 +391,136 @@ class Aram:
         return {REAL: Memory(together, jnp.concatenate([jnp.ones(environments, bool), is_rejected]))}
 
     def adapt(self, state: AramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> AramState:
-        """Measure the feasible share of the box during warm-up; later take snapshots and hold acceptance at its target.
+        """Measure the feasible fraction of the box during warm-up; later take snapshots and adapt eta.
 
-        The controller is an integrator, on eta (too many rejections raise the share of self-loops that the critics
-        see, too few lower it; an error of 0.1 moves eta by 0.1 in 1,000 environment steps), or on the entropy target,
-        at most as fast as `entropy_ramp` says.
+        eta follows an integrator: an acceptance rate 0.1 above its target lowers eta by 0.1 in 1,000 environment steps.
         """
-        del step
         if warm:
             measured = jnp.stack([jnp.sum(draw.acceptance), jnp.asarray(draw.acceptance.size, jnp.float32)])
-            return state._replace(feasible_share=state.feasible_share + measured)
-        state = with_snapshot(self, state)
-        if self.normalise_values:
-            state = rescaled(state)
-        target = held_acceptance(self, spec)
-        if target is None:
+            return state._replace(feasible_fraction=state.feasible_fraction + measured)
+        if self.q_snapshots:
+            state = state._replace(
+                snapshots=take_snapshot(state.snapshots, state.params.critic, state.updates)
+            )
+        if self.target_acceptance is None or not self.adapts_eta(spec):
             return state
-        error = target - jnp.mean(draw.acceptance)
-        if self.acceptance_lever == "entropy":
-            return state._replace(entropy_drop=moved_drop(self, state, draw, error))
-        moved = state.augmented_share + 1e-3 * draw.acceptance.size * error
-        return state._replace(augmented_share=jnp.clip(moved, *range_of_share(self)))
+        error = self.target_acceptance - jnp.mean(draw.acceptance)
+        eta = state.eta + 1e-3 * draw.acceptance.size * error
+        return state._replace(eta=jnp.clip(eta, self.eta / 10, self.eta))
 
-    def shares(self, state: AramState, spec: Spec, step: jax.Array) -> jax.Array:
-        """Return eta: scheduled by the environment steps of this seed, or where the controller has put it."""
-        if len(self.rings) == 1:
+    def batch_fractions(self, state: AramState, spec: Spec, step: jax.Array) -> jax.Array:
+        """Return eta, adapted or decayed, as the fraction of a batch from each buffer but the first."""
+        if len(self.buffers) == 1:
             return jnp.zeros(0)
-        if moves_share(self, spec):
-            return state.augmented_share[None]
-        periods = (step // self.share_interval).astype(jnp.float32)
-        return (self.augmented_share * self.share_decay**periods)[None]
+        if self.adapts_eta(spec):
+            return state.eta[None]
+        periods = (step // ETA_INTERVAL).astype(jnp.float32)
+        return (self.eta * self.eta_decay**periods)[None]
 
     # Learning ----------------------------------------------------------------------------------------------------
 
     def noise(self, key: jax.Array, spec: Spec) -> UpdateNoise:
-        """Draw lambda, the further candidates of the supremum, and the noise of both action samples."""
+        """Draw lambda, the other candidates of the supremum, and the noise of both actions."""
         preference_key, action_key = jax.random.split(key)
-        rows = self.batch_size if self.preference_per_sample else 1
-        uniform = jax.random.uniform(preference_key, (self.policy_preferences, rows))
-        draws = (self.truncation_draws,) if self.entropy_of == "truncated" else ()
-        normal = jax.random.normal(action_key, (2, *draws, self.batch_size, spec.box.size))
+        uniform = jax.random.uniform(preference_key, (self.preference_samples, 1))
+        normal = jax.random.normal(action_key, (2, self.batch_size, spec.box.size))
         return UpdateNoise(uniform[0], uniform[1:], normal[0], normal[1])
 
     def update(
         self, state: AramState, spec: Spec, batch: Transition, noise: UpdateNoise
     ) -> tuple[AramState, Metrics]:
-        """Take one step of actor, critics and temperature on the same minibatch, then move the target critic."""
-        preference = jnp.broadcast_to(self.preferences(noise.preference), (batch.observation.shape[0], 2))
-        gradient, (metrics, target) = jax.grad(total_loss, argnums=1, has_aux=True)(
-            self, state.trained, state, spec, batch, noise, preference
-        )
-        if self.temperature is not None:
-            gradient = gradient._replace(log_temperature=jnp.zeros(()))
+        """Take one gradient step of actor, critics and alpha, then move the target critics."""
+        gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, spec, batch, noise)
+        if self.alpha is not None:
+            gradient = gradient._replace(log_alpha=jnp.zeros(()))
         steps, optimiser = self.optimiser().update(gradient, state.optimiser)
-        if self.critic_lead and begins_at_start(self, spec):
-            # Adam goes on averaging meanwhile: with moments of zero its first steps would be three times too long.
-            moves = (state.updates >= self.critic_lead).astype(jnp.float32)
-            held = jax.tree.map(lambda leaf: moves * leaf, (steps.actor, steps.log_temperature))
-            steps = steps._replace(actor=held[0], log_temperature=held[1])
-        trained = optax.apply_updates(state.trained, steps)
-        target_critic = optax.incremental_update(trained.critic, state.target_critic, self.tau)
-        updates = state.updates + 1
-        following = state._replace(
-            trained=trained, target_critic=target_critic, optimiser=optimiser, updates=updates
+        if self.critic_warmup and self.starts_warm(spec):
+            # Adam keeps averaging meanwhile: with moments of zero its first steps would be three times too long.
+            moves = (state.updates >= self.critic_warmup).astype(jnp.float32)
+            actor, log_alpha = jax.tree.map(lambda leaf: moves * leaf, (steps.actor, steps.log_alpha))
+            steps = steps._replace(actor=actor, log_alpha=log_alpha)
+        params = optax.apply_updates(state.params, steps)
+        state = state._replace(
+            params=params,
+            target_critic=optax.incremental_update(params.critic, state.target_critic, self.tau),
+            optimiser=optimiser,
+            updates=state.updates + 1,
         )
-        if self.averaging:
-            averaged = optax.incremental_update(trained.actor, state.averaged, 1.0 / self.averaging)
-            following = following._replace(averaged=averaged)
-        if self.normalise_values:
-            following = following._replace(scale=with_moments(state.scale, target, updates))
-        return following, metrics
+        return state, metrics
 
+    def loss(
+        self, params: Params, state: AramState, spec: Spec, batch: Transition, noise: UpdateNoise
+    ) -> tuple[jax.Array, Metrics]:
+        """Return the sum of critic, policy and alpha losses; stop-gradients keep them apart."""
+        preference = jnp.broadcast_to(self.preferences(noise.preference), (batch.observation.shape[0], 2))
+        alpha = jax.lax.stop_gradient(jnp.exp(params.log_alpha))
+        frozen_actor, frozen_critic = jax.lax.stop_gradient((params.actor, params.critic))
+        now = squash(self.policy(params.actor, spec, batch.observation, preference), noise.action)
+        after = squash(self.policy(frozen_actor, spec, batch.next_observation, preference), noise.next_action)
+        inputs = self.with_preference(batch.observation, preference)
+        next_inputs = self.with_preference(batch.next_observation, preference)
 
-def rescaled(state: AramState) -> AramState:
-    """Move the scale to the targets' moments without changing any value."""
-    old, new = state.scale, moved_to_moments(state.scale)
-    return state._replace(
-        trained=state.trained._replace(critic=rescaled_critic(state.trained.critic, old, new)),
-        target_critic=rescaled_critic(state.target_critic, old, new),
-        snapshots=rescaled_critic(state.snapshots, old, new),
-        scale=new,
-    )
+        # With a fixed preference the critics are scalar: they predict lambda^T Q itself.
+        weights, reward = preference, batch.reward
+        if self.preference is not None:
+            weights = jnp.ones((*preference.shape[:-1], 1))
+            reward = jnp.sum(batch.reward * preference, axis=-1, keepdims=True)
+
+        gamma = spec.discount if self.gamma is None else self.gamma
+        target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
+            reward,
+            batch.discount,
+            q_values(state.target_critic, next_inputs, after.value),
+            weights,
+            after.log_density,
+            alpha,
+            gamma,
+        )
+        q = q_values(params.critic, inputs, spec.box.normalise(batch.action))
+        per_twin = jax.vmap(jax.vmap(losses.critic_loss, (0, None, None)))(q, target, weights)
+        critic_loss = jnp.mean(jnp.sum(per_twin, axis=1))
+
+        if self.preference_samples == 1 and self.q_snapshots == 0:
+            of_policy = q_values(frozen_critic, inputs, now.value)
+            value = jnp.min(jnp.sum(of_policy * weights[:, None], axis=-1), axis=-1)
+        else:
+            drawn = self.preferences(noise.candidates)[:, 0]
+            candidates = jnp.concatenate([preference[:1], drawn])
+            value = supremum_value(
+                frozen_critic, state.snapshots, batch.observation, now.value, candidates, weights
+            )
+        policy_loss = jnp.mean(alpha * now.log_density - value)
+
+        alpha_loss = jnp.mean(
+            jax.vmap(losses.alpha_loss, (None, 0, None))(
+                params.log_alpha, now.log_density, self.entropy_target(state, spec)
+            )
+        )
+        metrics = {
+            "critic_loss": critic_loss,
+            "policy_loss": policy_loss,
+            "value": jnp.mean(jnp.sum(q * weights[:, None], axis=-1)),
+            "entropy": -jnp.mean(now.log_density),
+            "alpha": alpha,
+        }
+        if self.adapts_eta(spec):
+            metrics["eta"] = state.eta
+        return critic_loss + policy_loss + alpha_loss, metrics
+
+    def entropy_target(self, state: AramState, spec: Spec) -> jax.Array:
+        """Return the target entropy of the policy in [-1, 1]^d.
+
+        It begins at `target_entropy` per dimension and falls in a straight line, over `entropy_ramp` updates, by
+        log(feasible fraction of the box): a policy that fills C(s) has that much less entropy than one that fills the
+        box.
+        """
+        per_dimension = self.target_entropy
+        if per_dimension is None:
+            is_warm = self.starts_warm(spec)
+            per_dimension = TARGET_ENTROPY_AFTER_WARM_START if is_warm else TARGET_ENTROPY
+        first = jnp.asarray(float(spec.box.size) * per_dimension)
+        if not self.entropy_ramp:
+            return first
+        total, count = state.feasible_fraction
+        last = first + jnp.log(jnp.clip((total + 1e-6) / jnp.maximum(count, 1.0), 1e-6, 1.0))
+        return first + jnp.minimum(state.updates / self.entropy_ramp, 1.0) * (last - first)

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.deterministic import REAL, DeterministicActorCritic, DeterministicState
-from inbounds.learners.learner import Memory, Outcome, Spec, with_presets
+from inbounds.learners.learner import Memory, Outcome, Spec
+from inbounds.learners.settings import with_presets
+from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 
-AUGMENTED = "augmented"
+REAL, AUGMENTED = "real", "augmented"
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {"learning_rate": 1e-3, "hidden": (256, 256), "batch_size": 256},
@@ -32,28 +33,33 @@ class ArTd3(DeterministicActorCritic):
     actor needs neither a projection nor a penalty of its own.
     """
 
-    proposals: int = 100  # type: ignore[misc]  # the learners that do not reject have a constant 1
-    """Proposals per action; projection happens only if none is feasible."""
+    proposals: int = 100
+    """Proposals per action; projection is computed only if none is feasible."""
     penalty: float = 0.2
-    """K, the price of a rejected proposal."""
+    """K, the penalty of a rejected proposal."""
     preference: tuple[float, float] = (0.9, 0.1)
     """Weights of the return and of the constraint."""
-    augmented_share: float = 0.2
-    """eta, the share of a batch that comes from the self-loops."""
+    eta: float = 0.2
+    """Fraction of a batch that comes from the self-loops."""
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
         super().__post_init__()
-        if self.proposals < 1 or self.penalty <= 0 or not 0 <= self.augmented_share < 1:
+        if self.proposals < 1 or self.penalty <= 0 or not 0 <= self.eta < 1:
             raise ConfigurationError(
-                "proposals must be at least 1, penalty positive, and augmented_share in [0, 1): "
-                f"got {self.proposals}, {self.penalty}, {self.augmented_share}."
+                "proposals must be at least 1, penalty positive, and eta in [0, 1): "
+                f"got {self.proposals}, {self.penalty}, {self.eta}."
             )
 
     @property
-    def rings(self) -> tuple[str, ...]:
-        """Return the rings of real transitions and of self-loops."""
+    def buffers(self) -> tuple[str, ...]:
+        """Return the replay buffers of real transitions and of self-loops."""
         return (REAL, AUGMENTED)
+
+    @property
+    def augmented(self) -> bool:
+        """Return True: rejected proposals are stored as self-loops."""
+        return True
 
     def act(
         self,
@@ -65,7 +71,6 @@ class ArTd3(DeterministicActorCritic):
         warm: bool,
     ) -> Draw:
         """Take the first feasible proposal: noise around the actor's output, or uniform at first."""
-        del context
         shape = (observation.shape[1], self.proposals, spec.box.size)
         if warm:
             squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
@@ -79,8 +84,7 @@ class ArTd3(DeterministicActorCritic):
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return the real transitions with lambda_r r, and one self-loop per rejected proposal."""
-        del spec
-        weight, price = self.preference
+        weight, cost = self.preference
         real = Transition(
             observation,
             draw.action,
@@ -93,13 +97,12 @@ class ArTd3(DeterministicActorCritic):
         loops = Transition(
             repeated,
             draw.proposals.reshape(environments * count, size),
-            jnp.full((environments * count, 1), -price * self.penalty),
+            jnp.full((environments * count, 1), -cost * self.penalty),
             jnp.ones(environments * count),
             repeated,
         )
         return {REAL: Memory(real, None), AUGMENTED: Memory(loops, draw.is_rejected.reshape(-1))}
 
-    def shares(self, state: DeterministicState, spec: Spec, step: jax.Array) -> jax.Array:
+    def batch_fractions(self, state: DeterministicState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta."""
-        del state, spec, step
-        return jnp.full(1, self.augmented_share)
+        return jnp.full(1, self.eta)

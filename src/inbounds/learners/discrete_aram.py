@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,21 @@ import optax
 from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.aram import Aram
-from inbounds.learners.critics import critic_values, init_critics
-from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.settings import with_presets
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.discrete import from_levels, level_count, to_levels
-from inbounds.policies.networks import Network, apply_network, export_network, init_network
-from inbounds.replay.ring import Transition
+from inbounds.policies.networks import (
+    Network,
+    apply_network,
+    export_network,
+    init_critics,
+    init_network,
+    q_values,
+)
+from inbounds.replay.buffer import Transition
 
-PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"augmented_share": 0.2, "penalty": 0.2}}
+PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"eta": 0.2, "penalty": 0.2}}
 
 
 class Trained(NamedTuple):
@@ -30,7 +37,7 @@ class Trained(NamedTuple):
     actor: Network
     critic: Network
     """Twin critics, stacked on a leading axis of two."""
-    log_temperature: jax.Array
+    log_alpha: jax.Array
 
 
 class DiscreteAramState(NamedTuple):
@@ -61,25 +68,25 @@ def log_density(logits: jax.Array, level: jax.Array) -> jax.Array:
     return jnp.sum(chosen[..., 0], axis=-1)
 
 
-def score_loss(worth: jax.Array, log_densities: jax.Array) -> jax.Array:
-    """Return what has the gradient of -E[worth(a)], from several draws a_j of the policy.
+def score_loss(values: jax.Array, log_densities: jax.Array) -> jax.Array:
+    """Return what has the gradient of -E[Q(a)], from several draws a_j of the policy.
 
-    -mean_j (worth_j - mean of the others' worth) log pi(a_j): what the other draws got is a baseline that does not
+    -mean_j (Q_j - mean of the others) log pi(a_j): what the other draws got is a baseline that does not
     depend on a_j, so that the gradient stays unbiased.
 
     Args:
-        worth: (draws,), what each draw is worth; no gradient passes.
+        values: (draws,), the value of each draw; no gradient passes.
         log_densities: (draws,).
     """
-    draws = worth.shape[0]
-    others = (jnp.sum(worth) - worth) / (draws - 1)
-    return -jnp.mean(jax.lax.stop_gradient(worth - others) * log_densities)
+    draws = values.shape[0]
+    others = (jnp.sum(values) - values) / (draws - 1)
+    return -jnp.mean(jax.lax.stop_gradient(values - others) * log_densities)
 
 
 @with_presets(PRESETS)
 @dataclasses.dataclass(frozen=True)
-class DiscreteAram:
-    """Multi-objective SAC on the augmented MDP with one categorical law per entry of a MultiDiscrete action.
+class DiscreteAram(Learner):
+    """Multi-objective SAC on the augmented MDP with one categorical distribution per entry of a MultiDiscrete action.
 
     Proposals are drawn until the membership test accepts one, and every rejected one becomes a self-loop with reward
     [0, -K], exactly as with continuous actions. Only the gradient differs: it is that of the scores of several draws
@@ -91,29 +98,27 @@ class DiscreteAram:
     proposals: int = 100
     """Proposals per action; the nearest feasible action is looked up only if none is feasible."""
     penalty: float = 0.2
-    """K, the price of a rejected proposal."""
-    augmented_share: float = 0.5
-    """eta, the share of a batch that comes from the augmented ring."""
+    """K, the penalty of a rejected proposal."""
+    eta: float = 0.5
+    """Fraction of a batch that comes from the augmented buffer."""
     policy_draws: int = 16
     """Actions per state in the policy loss."""
-    temperature: float | None = None
-    """alpha; None tunes it towards the target entropy."""
-    initial_temperature: float = 0.1
-    """Where a tuned temperature starts."""
-    entropy_share: float = 0.05
-    """Target entropy, as a share of the largest one."""
+    alpha: float | None = None
+    """Entropy coefficient; None tunes it towards the target entropy."""
+    init_alpha: float = 0.1
+    """Initial value of a tuned alpha."""
+    entropy_fraction: float = 0.05
+    """Target entropy, as a fraction of the largest one."""
     hidden: tuple[int, ...] = (256, 256)
-    """Width of the hidden layers."""
+    """Sizes of the hidden layers."""
     learning_rate: float = 3e-4
-    """Adam's step size, the same for actor, critics and temperature."""
+    """Adam's learning rate for actor, critics and alpha."""
     gamma: float = 0.99
     """Discount factor."""
     tau: float = 0.005
-    """Share of the critic that moves into its target after every update."""
+    """Polyak coefficient of the target critics."""
     batch_size: int = 256
     """Transitions per update."""
-
-    presets: ClassVar[dict[str, dict[str, Any]]]
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""
@@ -121,14 +126,19 @@ class DiscreteAram:
             raise ConfigurationError(f"policy_draws={self.policy_draws} leaves no baseline. Use at least 2.")
 
     @property
-    def augmented(self) -> Aram:
-        """Return the learner whose augmented MDP and preferences this one shares."""
-        return Aram(proposals=self.proposals, penalty=self.penalty, augmented_share=self.augmented_share)
+    def mdp(self) -> Aram:
+        """Return the continuous learner, whose augmented MDP and preferences this one shares."""
+        return Aram(proposals=self.proposals, penalty=self.penalty, eta=self.eta)
 
     @property
-    def rings(self) -> tuple[str, ...]:
-        """Return the rings of real transitions and of self-loops."""
-        return self.augmented.rings
+    def augmented(self) -> bool:
+        """Return True: rejected proposals are stored as self-loops."""
+        return True
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Return the replay buffers of real transitions and of self-loops."""
+        return self.mdp.buffers
 
     @property
     def objectives(self) -> int:
@@ -140,27 +150,27 @@ class DiscreteAram:
         actor_key, critic_key = jax.random.split(key)
         size, inputs = spec.box.size * level_count(spec.box), spec.observation_size + 2
         *inner, last = init_network(actor_key, (inputs, *self.hidden, size), spec.inputs)
-        start = self.temperature if self.temperature is not None else self.initial_temperature
+        start = self.alpha if self.alpha is not None else self.init_alpha
         trained = Trained(
             actor=(*inner, last._replace(weight=0.1 * last.weight)),
-            critic=init_critics(critic_key, 2, inputs + size, self.hidden, 2, spec.inputs),
-            log_temperature=jnp.asarray(math.log(start), jnp.float32),
+            critic=init_critics(jax.random.split(critic_key), inputs + size, self.hidden, 2, spec.inputs),
+            log_alpha=jnp.asarray(math.log(start), jnp.float32),
         )
         return DiscreteAramState(trained, trained.critic, self.optimiser().init(trained))
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Return Adam over actor, critics and temperature together: one pass over all parameters."""
+        """Return Adam over actor, critics and alpha together."""
         return optax.adam(self.learning_rate)
 
     # Acting ------------------------------------------------------------------------------------------------
 
     def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Draw one preference per episode."""
-        return self.augmented.new_context(key, shape)
+        return self.mdp.new_context(key, shape)
 
     def logits(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Return (..., entries, levels)."""
-        output = apply_network(actor, self.augmented.with_preference(observation, preference))
+        output = apply_network(actor, self.mdp.with_preference(observation, preference))
         return output.reshape(*output.shape[:-1], spec.box.size, level_count(spec.box))
 
     def act(
@@ -186,7 +196,7 @@ class DiscreteAram:
         """Return the actor: acceptance needs nothing else that was learnt."""
         return export_network("actor", state.trained.actor)
 
-    def deterministic(
+    def mode(
         self, state: DiscreteAramState, spec: Spec, observation: jax.Array, preference: jax.Array
     ) -> jax.Array:
         """Return the most probable level of each entry."""
@@ -214,19 +224,11 @@ class DiscreteAram:
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return the real transitions and one self-loop per rejected proposal, as ARAM does."""
-        return self.augmented.remember(spec, observation, draw, outcome)
+        return self.mdp.remember(spec, observation, draw, outcome)
 
-    def adapt(
-        self, state: DiscreteAramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
-    ) -> DiscreteAramState:
-        """Change nothing: the share of self-loops is fixed."""
-        del spec, draw, step, warm
-        return state
-
-    def shares(self, state: DiscreteAramState, spec: Spec, step: jax.Array) -> jax.Array:
+    def batch_fractions(self, state: DiscreteAramState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta."""
-        del state, spec, step
-        return jnp.asarray([self.augmented_share])
+        return jnp.asarray([self.eta])
 
     # Learning ----------------------------------------------------------------------------------------------
 
@@ -243,10 +245,10 @@ class DiscreteAram:
     def update(
         self, state: DiscreteAramState, spec: Spec, batch: Transition, noise: UpdateNoise
     ) -> tuple[DiscreteAramState, Metrics]:
-        """Take one step of actor, critics and temperature on one minibatch, then move the target critic."""
+        """Take one step of actor, critics and alpha on one minibatch, then move the target critic."""
         gradient, metrics = jax.grad(self.total_loss, has_aux=True)(state.trained, state, spec, batch, noise)
-        if self.temperature is not None:
-            gradient = gradient._replace(log_temperature=jnp.zeros(()))
+        if self.alpha is not None:
+            gradient = gradient._replace(log_alpha=jnp.zeros(()))
         change, optimiser = self.optimiser().update(gradient, state.optimiser)
         trained = optax.apply_updates(state.trained, change)
         target = optax.incremental_update(trained.critic, state.target_critic, self.tau)
@@ -257,14 +259,14 @@ class DiscreteAram:
     ) -> jax.Array:
         """Return (batch, twins, objectives); critics see each level as an entry of its own."""
         chosen = jax.nn.one_hot(level, level_count(spec.box)).reshape(*level.shape[:-1], -1)
-        return critic_values(critic, self.augmented.with_preference(observation, preference), chosen)
+        return q_values(critic, self.mdp.with_preference(observation, preference), chosen)
 
     def total_loss(
         self, trained: Trained, state: DiscreteAramState, spec: Spec, batch: Transition, noise: UpdateNoise
     ) -> tuple[jax.Array, Metrics]:
-        """Return the sum of critic, policy and temperature losses; stop-gradients keep them apart."""
-        preference = self.augmented.preferences(noise.preference)
-        temperature = jax.lax.stop_gradient(jnp.exp(trained.log_temperature))
+        """Return the sum of critic, policy and alpha losses; stop-gradients keep them apart."""
+        preference = self.mdp.preferences(noise.preference)
+        alpha = jax.lax.stop_gradient(jnp.exp(trained.log_alpha))
         next_logits = self.logits(
             jax.lax.stop_gradient(trained.actor), spec, batch.next_observation, preference
         )
@@ -276,12 +278,12 @@ class DiscreteAram:
             next_values,
             preference,
             negative_entropy(next_logits),
-            temperature,
+            alpha,
             self.gamma,
         )
         level = to_levels(spec.box, batch.action)
         values = self.values(trained.critic, spec, batch.observation, preference, level)
-        per_twin = jax.vmap(jax.vmap(losses.componentwise_critic_loss, (0, None, None)), (0, 0, None))(
+        per_twin = jax.vmap(jax.vmap(losses.critic_loss, (0, None, None)), (0, 0, None))(
             values, target, preference
         )
         critic_loss = jnp.mean(jnp.sum(per_twin, axis=1))
@@ -289,23 +291,23 @@ class DiscreteAram:
         logits = self.logits(trained.actor, spec, batch.observation, preference)
         drawn = jnp.argmax(jax.lax.stop_gradient(logits) + noise.action, axis=-1)
         frozen = jax.lax.stop_gradient(trained.critic)
-        worth = jax.vmap(
+        of_policy = jax.vmap(
             lambda one: jnp.min(
                 self.values(frozen, spec, batch.observation, preference, one) @ preference, axis=-1
             )
         )(drawn)
         densities = jax.vmap(log_density, (None, 0))(logits, drawn)
         entropy = -negative_entropy(logits)
-        policy_loss = jnp.mean(jax.vmap(score_loss, (1, 1))(worth, densities) - temperature * entropy)
-        wanted = jnp.asarray(self.entropy_share * spec.box.size * math.log(level_count(spec.box)))
-        temperature_loss = jnp.mean(
-            jax.vmap(losses.temperature_loss, (None, 0, None))(trained.log_temperature, -entropy, wanted)
+        policy_loss = jnp.mean(jax.vmap(score_loss, (1, 1))(of_policy, densities) - alpha * entropy)
+        wanted = jnp.asarray(self.entropy_fraction * spec.box.size * math.log(level_count(spec.box)))
+        alpha_loss = jnp.mean(
+            jax.vmap(losses.alpha_loss, (None, 0, None))(trained.log_alpha, -entropy, wanted)
         )
         metrics = {
             "critic_loss": critic_loss,
             "policy_loss": policy_loss,
             "value": jnp.mean(values @ preference),
             "entropy": jnp.mean(entropy),
-            "temperature": temperature,
+            "alpha": alpha,
         }
-        return critic_loss + policy_loss + temperature_loss, metrics
+        return critic_loss + policy_loss + alpha_loss, metrics

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
-from inbounds.learners.deterministic import DeterministicActorCritic, DeterministicState, TargetAction
-from inbounds.learners.learner import Metrics, Spec, with_presets
+from inbounds.learners.learner import Metrics, Spec
+from inbounds.learners.settings import with_presets
+from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState, TargetAction
 from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.coupling_flow import Flow, flow_loss, init_flow, to_action, to_latent
 
@@ -111,7 +112,11 @@ class FlowPg(DeterministicActorCritic):
         low, high = self.condition_range
         read = jax.random.uniform(observation_key, (count, len(places)), minval=low, maxval=high)
         observation = jnp.zeros((count, spec.observation_size)).at[:, places].set(read)
-        return observation, spec.constraint.sample(action_key, observation, dimension=spec.box.size)
+        action = spec.constraint.sample(action_key, observation, dimension=spec.box.size)
+        # Entries drawn at random may describe states without any allowed action: others are repeated instead.
+        has_action = jnp.all(jnp.isfinite(action), axis=-1)
+        rows = jnp.argsort(~has_action)[jnp.arange(count) % jnp.maximum(jnp.sum(has_action), 1)]
+        return observation[rows], action[rows]
 
     def init_layer(self, key: jax.Array, spec: Spec) -> FlowLayer:
         """Train the flow on feasible samples; every seed has samples and a flow of its own."""
@@ -188,8 +193,7 @@ class FlowPg(DeterministicActorCritic):
         count: int,
     ) -> jax.Array:
         """Return the flow's action as often as asked, without noise and before any projection."""
-        del key
-        action = self.deterministic(state, spec, observation, preference)
+        action = self.mode(state, spec, observation, preference)
         return jnp.broadcast_to(action[..., None, :], (*action.shape[:-1], count, action.shape[-1]))
 
 

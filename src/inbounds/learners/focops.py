@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,12 @@ import optax
 from inbounds.errors import ConfigurationError
 from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
 from inbounds.learners.constraint_cost import hinge_cost, published_cost
-from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.settings import with_presets
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import Network, apply_network, export_network, init_network
 from inbounds.policies.proposal import Proposal
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 
 ROLLOUT = "rollout"
 METRICS = ("policy_loss", "critic_loss", "value", "divergence", "multiplier", "cost", "entropy")
@@ -65,6 +66,10 @@ class Rows(NamedTuple):
     cost_returns: jax.Array
 
 
+LARGEST_LOG_RATIO = 30.0
+"""Beyond it the squared norm of the gradient overflows float32, and clipping the norm would divide by infinity."""
+
+
 def log_density(proposal: Proposal, action: jax.Array) -> jax.Array:
     """Return log N(a; mean, std) of independent entries."""
     noise = (action - proposal.mean) * jnp.exp(-proposal.log_std)
@@ -91,7 +96,10 @@ def focops_loss(
         trust: eta, the divergence beyond which a state no longer counts.
     """
     is_near = jax.lax.stop_gradient(new_divergence) <= trust
-    return jnp.where(is_near, new_divergence - jnp.exp(log_ratio) * advantage / width, 0.0)
+    # The ratio is masked before the exponential: the gradient of a branch that `where` discards is 0 * inf = NaN
+    # where the exponential overflows, which projected actions many standard deviations from the mean bring about.
+    ratio = jnp.exp(jnp.minimum(jnp.where(is_near, log_ratio, 0.0), LARGEST_LOG_RATIO))
+    return jnp.where(is_near, new_divergence - ratio * advantage / width, 0.0)
 
 
 def next_multiplier(multiplier: jax.Array, cost: jax.Array, rate: float, largest: float) -> jax.Array:
@@ -101,7 +109,7 @@ def next_multiplier(multiplier: jax.Array, cost: jax.Array, rate: float, largest
 
 @with_presets(PRESETS)
 @dataclasses.dataclass(frozen=True)
-class Focops:
+class Focops(Learner):
     """FOCOPS (Zhang et al. 2020), whose drawn actions are projected before they are executed.
 
     The constraint enters as the cost of a constrained MDP: E[sum_t gamma^t c_t] <= 0 with c_t the excess of
@@ -146,9 +154,6 @@ class Focops:
     stored: Literal["raw", "projected"] = "raw"
     """Whose likelihood is compared: the drawn action's, or as published that of its projection."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]]
-    proposals: ClassVar[int] = 1
-
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""
         if min(self.rollout, self.batch_size, self.epochs) < 1:
@@ -157,8 +162,8 @@ class Focops:
     # Shapes -----------------------------------------------------------------------------------------------
 
     @property
-    def rings(self) -> tuple[str, ...]:
-        """Return the only ring, which holds one rollout."""
+    def buffers(self) -> tuple[str, ...]:
+        """Return the only buffer, which holds one rollout."""
         return (ROLLOUT,)
 
     @property
@@ -196,11 +201,6 @@ class Focops:
         mean = jnp.tanh(apply_network(trained.actor, observation))
         return Proposal(mean, jnp.broadcast_to(trained.log_std, mean.shape))
 
-    def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Return nothing: an episode has no context."""
-        del key
-        return jnp.zeros((*shape, 0))
-
     def act(
         self,
         state: FocopsState,
@@ -211,7 +211,6 @@ class Focops:
         warm: bool,
     ) -> Draw:
         """Draw from the Gaussian, from the first step on, and project every draw."""
-        del context, warm
         shape = (observation.shape[1], spec.box.size)
         proposal = jax.vmap(self.proposal)(state.trained, observation)
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
@@ -229,11 +228,10 @@ class Focops:
         """Return what the Gaussian needs."""
         return {**export_network("actor", state.trained.actor), "log_std": state.trained.log_std}
 
-    def deterministic(
+    def mode(
         self, state: FocopsState, spec: Spec, observation: jax.Array, preference: jax.Array
     ) -> jax.Array:
         """Return the mean in the environment's units, before any projection."""
-        del preference
         return spec.box.stretch(self.proposal(state.trained, observation).mean)
 
     def samples(
@@ -246,7 +244,6 @@ class Focops:
         count: int,
     ) -> jax.Array:
         """Draw raw actions, before projection."""
-        del preference
         proposal = self.proposal(state.trained, observation)
         noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
         drawn = proposal.mean[..., None, :] + jnp.exp(proposal.log_std)[..., None, :] * noise
@@ -274,22 +271,7 @@ class Focops:
         """Return the cost that the settings name."""
         return (hinge_cost if self.cost == "hinge" else published_cost)(spec, observation, action)
 
-    def adapt(self, state: FocopsState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> FocopsState:
-        """Count nothing: projections of executed actions are counted by the loop."""
-        del spec, draw, step, warm
-        return state
-
-    def shares(self, state: FocopsState, spec: Spec, step: jax.Array) -> jax.Array:
-        """Return nothing: there is only one ring."""
-        del state, spec, step
-        return jnp.zeros(0)
-
     # Learning ---------------------------------------------------------------------------------------------
-
-    def noise(self, key: jax.Array, spec: Spec) -> jax.Array:
-        """Return the key from which each epoch shuffles the rollout."""
-        del spec
-        return key
 
     def update(
         self, state: FocopsState, spec: Spec, batch: Transition, noise: jax.Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ import optax
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners.advantages import Rewarded, advantages
-from inbounds.learners.learner import Memory, Metrics, Outcome, Spec, with_presets
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.settings import with_presets
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.argmax_flow import (
     ArgmaxFlow,
@@ -23,7 +24,7 @@ from inbounds.policies.argmax_flow import (
 )
 from inbounds.policies.discrete import from_levels, level_count, to_levels
 from inbounds.policies.networks import Network, apply_network, init_network
-from inbounds.replay.ring import Transition
+from inbounds.replay.buffer import Transition
 
 ROLLOUT = "rollout"
 METRICS = ("policy_loss", "critic_loss", "value", "entropy_bound", "valid_share")
@@ -77,7 +78,7 @@ def valid_score(log_density: jax.Array, others: jax.Array, is_valid: jax.Array) 
 
 @with_presets(PRESETS)
 @dataclasses.dataclass(frozen=True)
-class Iar:
+class Iar(Learner):
     """IAR-A2C (Chen et al. 2023): advantage actor-critic on pi'(a|s) = pi(a|s) / Z(s) for valid a.
 
     Proposals are drawn together and tested by the oracle; the first valid one acts. Nothing but membership is asked
@@ -109,10 +110,6 @@ class Iar:
     rollout: int = 64
     """Environment steps of a seed between two updates."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]]
-    is_judged_by_draws: ClassVar[bool] = True
-    """The policy is pi', which only rejection draws from; the flow at its mean is rarely valid where sets are thin."""
-
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""
         if min(self.proposals, self.density_draws, self.correction_draws, self.rollout, self.layers) < 1:
@@ -128,8 +125,13 @@ class Iar:
         return self.rollout
 
     @property
-    def rings(self) -> tuple[str, ...]:
-        """Return the only ring, which holds one rollout."""
+    def evaluates_samples(self) -> bool:
+        """Return True: the policy is pi', which only rejection samples; the flow at its mean is rarely valid."""
+        return True
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Return the only buffer, which holds one rollout."""
         return (ROLLOUT,)
 
     @property
@@ -161,11 +163,6 @@ class Iar:
 
     # Acting ------------------------------------------------------------------------------------------------
 
-    def new_context(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Return nothing: an episode has no context."""
-        del key
-        return jnp.zeros((*shape, 0))
-
     def drawn(
         self, policy: ArgmaxFlow, spec: Spec, observation: jax.Array, key: jax.Array, count: int
     ) -> jax.Array:
@@ -188,7 +185,6 @@ class Iar:
         warm: bool,
     ) -> Draw:
         """Draw all proposals at once, from the first step on, and take the first valid one."""
-        del context, warm
 
         def one_seed(policy: ArgmaxFlow, seen: jax.Array, key: jax.Array) -> jax.Array:
             return from_levels(spec.box, self.drawn(policy, spec, seen, key, self.proposals))
@@ -200,11 +196,8 @@ class Iar:
         """Return the flow; the posterior is only needed for learning."""
         return {"base": state.trained.policy.base, "flow": state.trained.policy.flow}
 
-    def deterministic(
-        self, state: IarState, spec: Spec, observation: jax.Array, preference: jax.Array
-    ) -> jax.Array:
+    def mode(self, state: IarState, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Return the action at the Gaussian's mean, before it is tested."""
-        del preference
         seen = spec.relative(observation)
         noise = jnp.zeros_like(base_law(state.trained.policy, seen).mean)
         return from_levels(spec.box, drawn_levels(state.trained.policy, seen, noise, level_count(spec.box)))
@@ -219,7 +212,6 @@ class Iar:
         count: int,
     ) -> jax.Array:
         """Draw raw actions of the flow, before they are tested."""
-        del preference
         return from_levels(spec.box, self.drawn(state.trained.policy, spec, observation, key, count))
 
     # Remembering -------------------------------------------------------------------------------------------
@@ -228,7 +220,6 @@ class Iar:
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return one transition per environment."""
-        del spec
         is_last = jnp.zeros_like(outcome.reward) if outcome.is_last is None else outcome.is_last
         transition = Transition(
             observation,
@@ -239,22 +230,7 @@ class Iar:
         )
         return {ROLLOUT: Memory(transition, None)}
 
-    def adapt(self, state: IarState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> IarState:
-        """Keep the number of proposals: shapes are fixed when a program is compiled."""
-        del spec, draw, step, warm
-        return state
-
-    def shares(self, state: IarState, spec: Spec, step: jax.Array) -> jax.Array:
-        """Return nothing: there is only one ring."""
-        del state, spec, step
-        return jnp.zeros(0)
-
     # Learning ----------------------------------------------------------------------------------------------
-
-    def noise(self, key: jax.Array, spec: Spec) -> jax.Array:
-        """Return the key of an update."""
-        del spec
-        return key
 
     def update(
         self, state: IarState, spec: Spec, batch: Transition, noise: jax.Array

@@ -1,7 +1,7 @@
 """Every loss once, on one transition, with the equation it implements; batches come from `vmap`.
 
 Notation: lambda is the preference over the two objectives (task, constraint), Q a vector of two values, alpha the
-temperature, gamma the discount factor, j the index of the twin critics.
+entropy coefficient, gamma the discount factor, j the index of the twin critics.
 """
 
 from __future__ import annotations
@@ -16,45 +16,39 @@ def bellman_target(
     next_values: jax.Array,
     preference: jax.Array,
     log_density: jax.Array,
-    temperature: jax.Array,
+    alpha: jax.Array,
     gamma: float,
 ) -> jax.Array:
     """Return y = r + gamma (1 - done) (Q_bar_j*(s', a'; lambda) - alpha log pi(a'|s'; lambda) 1).
 
-    j* = argmin_j lambda^T Q_bar_j, decided for this very transition; the whole vector of the winning twin is
-    taken, and the entropy is added to every objective.
+    j* = argmin_j lambda^T Q_bar_j, chosen for each transition; the whole vector of that twin is taken, and the
+    entropy is added to every objective.
 
     Args:
         reward: (objectives,).
-        discount: 0 after termination, else 1, or gamma^m where the reward is that of m further steps.
+        discount: 0 after termination, else 1.
         next_values: (twins, objectives) of the target critics.
         preference: (objectives,).
         log_density: log pi(a'|s').
-        temperature: alpha.
+        alpha: entropy coefficient.
         gamma: discount factor.
     """
-    pessimist = jnp.argmin(next_values @ preference)
-    return jax.lax.stop_gradient(
-        reward + gamma * discount * (next_values[pessimist] - temperature * log_density)
-    )
+    smaller = jnp.argmin(next_values @ preference)
+    return jax.lax.stop_gradient(reward + gamma * discount * (next_values[smaller] - alpha * log_density))
 
 
-def componentwise_critic_loss(values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:
+def critic_loss(values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:
     """Return sum_k lambda_k (Q_k - y_k)^2, the form of the published code.
 
-    It identifies every objective by itself, which the policy loss needs when it evaluates a critic at one
-    preference and weighs its objectives with another.
+    It identifies every objective by itself, which the supremum of the policy loss needs: it asks a critic at one
+    preference and weighs its objectives by another. The paper's equation, (lambda^T (Q - y))^2, identifies their
+    weighted sum alone.
     """
     return jnp.sum(preference * (values - target) ** 2)
 
 
-def scalarised_critic_loss(values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:
-    """Return (lambda^T (Q - y))^2, the form of the paper's critic equation."""
-    return jnp.dot(preference, values - target) ** 2
-
-
 def policy_loss(
-    values: jax.Array, preference: jax.Array, log_density: jax.Array, temperature: jax.Array
+    values: jax.Array, preference: jax.Array, log_density: jax.Array, alpha: jax.Array
 ) -> jax.Array:
     """Return alpha log pi(a|s; lambda) - min_j lambda^T Q_j(s, a; lambda), the paper's policy equation.
 
@@ -62,9 +56,9 @@ def policy_loss(
         values: (twins, objectives) at an action drawn by reparameterisation.
         preference: (objectives,).
         log_density: log pi(a|s).
-        temperature: alpha; no gradient reaches it.
+        alpha: entropy coefficient; no gradient reaches it.
     """
-    return jax.lax.stop_gradient(temperature) * log_density - jnp.min(values @ preference)
+    return jax.lax.stop_gradient(alpha) * log_density - jnp.min(values @ preference)
 
 
 def best_candidate(values: jax.Array, preference: jax.Array, is_filled: jax.Array) -> jax.Array:
@@ -75,15 +69,13 @@ def best_candidate(values: jax.Array, preference: jax.Array, is_filled: jax.Arra
         preference: (objectives,).
         is_filled: (critics,), False for snapshots that were not taken yet.
     """
-    pessimistic = jnp.min(values @ preference, axis=-1)
-    return jnp.max(jnp.where(is_filled, pessimistic, -jnp.inf))
+    smaller = jnp.min(values @ preference, axis=-1)
+    return jnp.max(jnp.where(is_filled, smaller, -jnp.inf))
 
 
-def temperature_loss(
-    log_temperature: jax.Array, log_density: jax.Array, target_entropy: jax.Array
-) -> jax.Array:
+def alpha_loss(log_alpha: jax.Array, log_density: jax.Array, target_entropy: jax.Array) -> jax.Array:
     """Return alpha (-log pi(a|s) - target), which moves the entropy to its target (SAC, arXiv:1812.05905, Eq. 18).
 
-    The gradient reaches `log_temperature` only.
+    The gradient reaches `log_alpha` only.
     """
-    return jnp.exp(log_temperature) * jax.lax.stop_gradient(-log_density - target_entropy)
+    return jnp.exp(log_alpha) * jax.lax.stop_gradient(-log_density - target_entropy)

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.critics import critic_values
-from inbounds.learners.deterministic import ActorStep, DeterministicActorCritic, DeterministicState
-from inbounds.learners.learner import Spec, with_presets
+from inbounds.learners.learner import Spec
+from inbounds.learners.settings import with_presets
+from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
 from inbounds.policies.linear_oracle import linear_maximiser
-from inbounds.policies.networks import Network
+from inbounds.policies.networks import Network, q_values
 
 PROJECTION, LINEAR_PROGRAM = "projection", "linear_program"
 
@@ -73,11 +73,11 @@ class Nfwpo(DeterministicActorCritic):
         is_feasible = constraint.contains(observation, raw)
         start = box.normalise(constraint.project(observation, raw))
 
-        def worth(action: jax.Array) -> jax.Array:
-            return jnp.sum(critic_values(critic, observation, action)[:, 0, 0])
+        def value(action: jax.Array) -> jax.Array:
+            return jnp.sum(q_values(critic, observation, action)[:, 0, 0])
 
         # In the environment's units a gradient is divided by what actions are multiplied with.
-        gradient = jax.grad(worth)(start) / (0.5 * (box.high - box.low))
+        gradient = jax.grad(value)(start) / (0.5 * (box.high - box.low))
         corner = box.normalise(linear_maximiser(constraint, observation, gradient))
         return FrankWolfe(start + self.rate * (corner - start), ~is_feasible)
 

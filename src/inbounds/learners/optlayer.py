@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from inbounds.learners.deterministic import (
+from inbounds.learners.learner import Spec
+from inbounds.learners.penalty import violation_penalty
+from inbounds.learners.settings import with_presets
+from inbounds.learners.solver_calls import add_calls
+from inbounds.learners.td3 import (
     ActorStep,
     DeterministicActorCritic,
     DeterministicState,
     TargetAction,
 )
-from inbounds.learners.learner import Spec, with_presets
-from inbounds.learners.penalty import violation_penalty
-from inbounds.learners.solver_calls import add_calls
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import Network
 
@@ -56,13 +57,11 @@ class OptLayer(DeterministicActorCritic):
 
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
         """Project the actor's output."""
-        del layer
         projected = spec.constraint.project(observation, spec.box.stretch(squashed))
         return spec.box.normalise(projected)
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Execute the layer's output, which needs no further projection; validity is that of its input."""
-        del layer
         proposal = spec.box.stretch(squashed)
         is_feasible = spec.constraint.contains(observation, proposal)
         return Draw(
@@ -88,12 +87,11 @@ class OptLayer(DeterministicActorCritic):
         calls: dict[str, jax.Array | int] = {LAYER: observation.shape[0]}
         if self.penalty == 0:
             return ActorStep(step.loss, calls)
-        price = violation_penalty(spec, observation, self.squashed(actor, observation))
-        return ActorStep(step.loss + self.penalty * jnp.mean(price), calls)
+        penalty = violation_penalty(spec, observation, self.squashed(actor, observation))
+        return ActorStep(step.loss + self.penalty * jnp.mean(penalty), calls)
 
     def adapt(
         self, state: DeterministicState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
     ) -> DeterministicState:
         """Count one call of the layer for every action."""
-        del spec, step, warm
         return state._replace(calls=add_calls(state.calls, {LAYER: draw.action.shape[0]}))

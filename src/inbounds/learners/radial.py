@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from inbounds.learners.deterministic import DeterministicActorCritic, DeterministicState, TargetAction
-from inbounds.learners.learner import Spec, with_presets
+from inbounds.learners.learner import Spec
+from inbounds.learners.sac import StochasticActorCritic, StochasticState
+from inbounds.learners.settings import with_presets
 from inbounds.learners.solver_calls import add_calls
-from inbounds.learners.stochastic import StochasticActorCritic, StochasticState
+from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState, TargetAction
 from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.proposal import Proposal, Squashed
 from inbounds.policies.radial import alpha_projection, radial_squash, ray
@@ -66,7 +67,6 @@ class Drad(DeterministicActorCritic):
 
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
         """Move the actor's output along its ray into the set."""
-        del layer
         return along_ray(self.kind, spec, observation, squashed)
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
@@ -86,7 +86,6 @@ class Drad(DeterministicActorCritic):
         self, state: DeterministicState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
     ) -> DeterministicState:
         """Count one centre for every state that was acted in."""
-        del spec, step, warm
         return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))
 
 
@@ -108,7 +107,7 @@ class Srad(StochasticActorCritic):
 
     causes: ClassVar[tuple[str, ...]] = (CENTRE,)
 
-    def law(self, spec: Spec, observation: jax.Array, proposal: Proposal, noise: jax.Array) -> Squashed:
+    def sample(self, spec: Spec, observation: jax.Array, proposal: Proposal, noise: jax.Array) -> Squashed:
         """Return a radially squashed Gaussian and its log-density in [-1, 1]."""
         gaussian = proposal.mean + jnp.exp(proposal.log_std) * noise
         log_normal = jnp.sum(-0.5 * (noise**2 + math.log(2 * math.pi)) - proposal.log_std, axis=-1)
@@ -130,7 +129,6 @@ class Srad(StochasticActorCritic):
         count: int,
     ) -> jax.Array:
         """Draw from the Gaussian before it is squashed: afterwards every draw is valid by construction."""
-        del preference
         proposal = self.proposal(state.trained.actor, observation)
         noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
         gaussian = proposal.mean[..., None, :] + jnp.exp(proposal.log_std)[..., None, :] * noise
@@ -141,5 +139,4 @@ class Srad(StochasticActorCritic):
         self, state: StochasticState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
     ) -> StochasticState:
         """Count one centre for every state that was acted in."""
-        del spec, step, warm
         return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))

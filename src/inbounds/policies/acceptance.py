@@ -1,4 +1,4 @@
-"""Acceptance-rejection: the first feasible proposal acts, the rejected ones are kept, projection is the last resort."""
+"""Acceptance-rejection: the first feasible proposal is executed; projection is the fallback if there is none."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Draw(NamedTuple):
     """What a policy did with a batch of observations (leading axes: seeds, environments)."""
 
     action: jax.Array
-    """What goes to the environment; feasible."""
+    """The executed action; feasible."""
     proposals: jax.Array
-    """All that was drawn, in order, on the axis before the last."""
+    """All proposals in the order in which they were drawn, on the axis before the last."""
     is_rejected: jax.Array
-    """Proposals that were turned down: those before the accepted one, or all of them."""
+    """Proposals that were rejected: those before the accepted one, or all of them."""
     is_projected: jax.Array
-    """No proposal was accepted, so the fallback chose the action."""
+    """No proposal was feasible, so the fallback chose the action."""
     acceptance: jax.Array
-    """Share of all proposals that are feasible: an estimate of the policy's mass on C(s)."""
+    """Fraction of all proposals that are feasible: an estimate of the policy's mass on C(s)."""
 
 
 def accept_first(
@@ -34,27 +34,22 @@ def accept_first(
     observation: jax.Array,
     proposals: jax.Array,
     fallback: Fallback | None = None,
-    is_kept: jax.Array | None = None,
 ) -> Draw:
-    """Take the first proposal that is feasible (and kept), exactly as drawing one by one would.
+    """Take the first feasible proposal, exactly as drawing one by one would.
 
     Args:
         constraint: the set C(s).
         observation: (..., observation size).
-        proposals: (..., N, action size), independent draws from the same law.
-        fallback: given observations and last proposals, returns feasible actions for the rows in which nothing
-            was accepted; the constraint's projection by default. It is computed only if such a row exists, so
-            this function must not be placed under `vmap`, which would compute it always.
-        is_kept: (..., N), False where a proposal is discarded although feasible (a target that is not
-            proportional to the proposal); such a proposal is not reported as rejected.
+        proposals: (..., N, action size), independent draws from the same distribution.
+        fallback: given observations and last proposals, returns feasible actions for the rows in which no proposal is
+            feasible; the constraint's projection by default. It is computed only if such a row exists, so do not
+            place this function under `vmap`, which would compute it always.
     """
     is_feasible = constraint.contains(observation[..., None, :], proposals)
-    is_accepted = is_feasible if is_kept is None else is_feasible & is_kept
-    found = jnp.any(is_accepted, axis=-1)
-    first = jnp.argmax(is_accepted, axis=-1)  # 0 when nothing is accepted: `found` tells the two apart
+    found = jnp.any(is_feasible, axis=-1)
+    first = jnp.argmax(is_feasible, axis=-1)  # 0 if none is feasible: `found` tells the two cases apart
     count = proposals.shape[-2]
-    turn = jnp.arange(count)
-    is_before = turn < jnp.where(found, first, count)[..., None]
+    is_before = jnp.arange(count) < jnp.where(found, first, count)[..., None]
     chosen = jnp.take_along_axis(proposals, first[..., None, None], axis=-2)[..., 0, :]
     last = proposals[..., -1, :]
     correct = fallback if fallback is not None else constraint.project

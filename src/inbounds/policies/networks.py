@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as plain arrays: what is trained, saved and deployed is a list of matrices."""
+"""Multilayer perceptrons as plain arrays, and critics stacked side by side; a network is a tuple of layers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class InputScale(NamedTuple):
 
 
 def init_network(key: jax.Array, sizes: Sequence[int], inputs: InputScale | None = None) -> Network:
-    """Draw weights from Xavier's uniform law and set biases to zero, as the published learner does.
+    """Draw weights from Xavier's uniform distribution and set biases to zero, as the published code does.
 
     With `inputs`, the first entries of the input are shifted and scaled; those that follow (a preference, an
     action) are left as they are.
@@ -63,7 +63,7 @@ def apply_network(network: Network, inputs: jax.Array) -> jax.Array:
 
 
 def first_layer(network: Network, inputs: jax.Array) -> jax.Array:
-    """Return what the first layer says, before it is rectified."""
+    """Return the first layer's output before it is rectified."""
     first = network[0]
     if isinstance(first, InputLayer):
         # Without a gradient Adam does not move them: what was measured beforehand stays as it is.
@@ -73,10 +73,29 @@ def first_layer(network: Network, inputs: jax.Array) -> jax.Array:
 
 
 def after_first_layer(network: Network, hidden: jax.Array) -> jax.Array:
-    """Return the outputs of a network from what its first layer says."""
+    """Return the network's outputs, given that of its first layer before it is rectified."""
     for layer in network[1:]:
         hidden = jax.nn.relu(hidden) @ layer.weight + layer.bias
     return hidden
+
+
+def init_critics(
+    keys: Sequence[jax.Array] | jax.Array,
+    inputs: int,
+    hidden: tuple[int, ...],
+    outputs: int = 1,
+    scale: InputScale | None = None,
+) -> Network:
+    """Return one new critic of (observation, action) per key, stacked on a leading axis."""
+    critics = [init_network(key, (inputs, *hidden, outputs), scale) for key in keys]
+    stacked: Network = jax.tree.map(lambda *layers: jnp.stack(layers), *critics)
+    return stacked
+
+
+def q_values(critic: Network, observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Return (batch, critics, outputs) for observations and actions in [-1, 1]."""
+    inputs = jnp.concatenate([observation, action], axis=-1)
+    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, inputs), 0, 1)
 
 
 def export_network(name: str, network: Network) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Proposals: a Gaussian squashed by tanh and stretched over the action box, and its heavy-tailed sibling."""
+"""Proposals: a Gaussian squashed by tanh and stretched over the action box."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ActionBox(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The law of a proposal before squashing: independent entries with these means and scales."""
+    """The distribution of a proposal before squashing: independent entries with these means and scales."""
 
     mean: jax.Array
     log_std: jax.Array
@@ -51,16 +51,16 @@ def proposal_from_output(output: jax.Array) -> Proposal:
 
 
 TARGET_LOG_STD = -1.0 - 0.5 * math.log(2.0 * math.pi * math.e)
-"""The log-scale at which every entry of an unsquashed Gaussian has entropy -1, which tuned temperatures aim at."""
+"""The log-scale at which every entry of an unsquashed Gaussian has entropy -1, the target of a tuned alpha."""
 
 
 def before_squashing(box: ActionBox, action: jax.Array) -> jax.Array:
-    """Return what tanh and the stretch turn into an action of the box; its corners, at infinity, are kept away from."""
+    """Return arctanh of an action in [-1, 1]; the corners of the box, which are at infinity, are moved to 0.99."""
     return jnp.arctanh(jnp.clip(box.normalise(action.astype(jnp.float32)), -0.99, 0.99))
 
 
 def narrow_around(network: Network, mean: jax.Array | None) -> Network:
-    """Return a policy network that says the same everywhere at first: a mean (None: zero) and the target's scale."""
+    """Return the network with a constant output: this mean (None: zero) and the scale of entropy -1."""
     last = network[-1]
     size = last.bias.shape[-1] // 2
     centre = jnp.zeros(size) if mean is None else mean
@@ -85,25 +85,3 @@ def squash(proposal: Proposal, noise: jax.Array) -> Squashed:
     normal = -0.5 * (noise**2 + math.log(2 * math.pi)) - proposal.log_std
     slope = 2.0 * (math.log(2.0) - unsquashed - jax.nn.softplus(-2.0 * unsquashed))
     return Squashed(jnp.tanh(unsquashed), jnp.sum(normal - slope, axis=-1))
-
-
-def student_noise(key: jax.Array, shape: tuple[int, ...], degrees: float) -> jax.Array:
-    """Draw T_nu noise: drawn directly, since no multiple of a Gaussian dominates a heavier tail.
-
-    With it every feasible draw is accepted and the accepted ones follow the Student-t target on C(s); the
-    paper's constant M0 for a Gaussian proposal does not exist.
-    """
-    return jax.random.t(key, degrees, shape, jnp.float32)
-
-
-def gaussian_acceptance_of_student_noise(noise: jax.Array, degrees: float) -> jax.Array:
-    """Return the probability with which a T_nu draw is kept so that the kept ones are Gaussian.
-
-    For every entry the ratio phi(z) / t_nu(z) is largest at z^2 = 1, hence the probability
-    exp(-(z^2 - 1) / 2) * ((nu + z^2) / (nu + 1))^((nu + 1) / 2), multiplied over the entries.
-    """
-    squared = noise**2
-    log_entry = -0.5 * (squared - 1.0) + 0.5 * (degrees + 1.0) * jnp.log(
-        (degrees + squared) / (degrees + 1.0)
-    )
-    return jnp.exp(jnp.sum(log_entry, axis=-1))

@@ -44,7 +44,8 @@ def ray(constraint: Constraint, box: ActionBox, observation: jax.Array, action: 
         observation: (..., observation size).
         action: (..., action size); it may lie outside [-1, 1].
     """
-    interior = constraint.interior_point(observation, dimension=box.size)
+    # Where a set is empty this is the point that misses least: NaN from one state would spoil the whole loss.
+    interior = constraint.interior(*constraint.situation_without_action(observation, box.size, None))
     centre = jnp.broadcast_to(box.normalise(interior), action.shape)
     offset = action - centre
     # At the centre itself every direction is as good; any one keeps the derivative of the gauge finite.

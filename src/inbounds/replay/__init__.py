@@ -1,1 +1,1 @@
-"""What is remembered: rings of transitions on the device, sampled in given shares."""
+"""Replay buffers on the device, and batches mixed from several of them."""

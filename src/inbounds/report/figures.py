@@ -16,9 +16,9 @@ import numpy as np
 from inbounds.benchmark.published import RETURN, VALID_ACTION_RATE
 from inbounds.benchmark.results import Result
 from inbounds.benchmark.statistics import curve_band
-from inbounds.errors import MissingDependencyError
+from inbounds.errors import ConfigurationError, MissingDependencyError
 from inbounds.report.page_data import method_place, task_place
-from inbounds.report.style import COLOURS, DASHES, MARKERS, PARAMETERS, save, task_name
+from inbounds.report.style import COLOURS, DASHES, MARKERS, PARAMETERS, drawn, save, task_name
 from inbounds.report.verdict import labels, solver_calls
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def looks(results: Sequence[Result]) -> dict[str, Look]:
     ordered = dict.fromkeys(result.method for result in sorted(results, key=method_place))
     return {
         method: Look(
-            names[method],
+            drawn(names[method]),
             COLOURS[place % len(COLOURS)],
             DASHES[place // len(COLOURS) % len(DASHES)],
             MARKERS[place % len(MARKERS)],
@@ -66,7 +66,7 @@ def panels(
 
     def filled() -> Iterator[tuple[str, Axes, list[Result]]]:
         for task, one in zip(tasks, axes, strict=False):
-            one.set_title(task_name(task))
+            one.set_title(drawn(task_name(task)))
             yield task, one, sorted((r for r in results if r.task == task), key=method_place)
 
     return figure, filled()
@@ -243,10 +243,17 @@ FIGURES: dict[str, Callable[[Sequence[Result]], Figure | None]] = {
 }
 
 
+FORMATS = ("pdf", "svg", "png", "eps", "jpg")
+
+
 def write_figures(
     results: Sequence[Result], folder: Path, formats: tuple[str, ...] = ("pdf", "svg", "png")
 ) -> list[Path]:
     """Draw every figure of every suite that has something to draw; file names say suite and figure."""
+    if unknown := sorted(set(formats) - set(FORMATS)):
+        raise ConfigurationError(
+            f"no figure can be written as {unknown[0]!r}. Choose from {', '.join(FORMATS)}."
+        )
     try:
         from matplotlib import rc_context
     except ImportError as error:

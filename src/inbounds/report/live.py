@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from inbounds.errors import InboundsError
-from inbounds.report.page import render_page
+from inbounds.errors import ConfigurationError, InboundsError
+from inbounds.report.page import embedded, render_page
+from inbounds.system_errors import explained
 
 
 def make_server(collect: Callable[[], dict[str, Any]], port: int = 0) -> ThreadingHTTPServer:
@@ -23,11 +23,15 @@ def make_server(collect: Callable[[], dict[str, Any]], port: int = 0) -> Threadi
                 if self.path == "/":
                     self._answer(200, "text/html; charset=utf-8", render_page(collect(), live=True))
                 elif self.path == "/data.json":
-                    self._answer(200, "application/json", json.dumps(collect(), separators=(",", ":")))
+                    self._answer(200, "application/json", embedded(collect()))
                 else:
                     self._answer(404, "text/plain", "not here")
             except InboundsError as error:
                 self._answer(503, "text/plain", str(error))
+            except ConnectionError:
+                pass  # the browser has gone
+            except OSError as error:
+                self._answer(503, "text/plain", explained(error))
 
         def _answer(self, status: int, kind: str, text: str) -> None:
             body = text.encode()
@@ -41,4 +45,10 @@ def make_server(collect: Callable[[], dict[str, Any]], port: int = 0) -> Threadi
         def log_message(self, format: str, *args: Any) -> None:
             """Stay quiet: the terminal belongs to the user."""
 
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except (OSError, OverflowError) as error:
+        why = (error.strerror or error) if isinstance(error, OSError) else "ports go from 0 to 65535"
+        raise ConfigurationError(
+            f"the page cannot be served at port {port} ({why}). Choose another --port; 0 takes any that is free."
+        ) from error

@@ -39,8 +39,9 @@ def asset(name: str) -> str:
 
 def embedded(data: Mapping[str, Any]) -> str:
     """Return JSON that can stand inside a script element: nothing in it can close the element."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
+    # A learner's setting may be infinite, which JSON does not know.
+    finite = json.loads(json.dumps(data), parse_constant=lambda _: None)
+    return json.dumps(finite, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def escaped(text: str) -> str:
@@ -51,6 +52,6 @@ def escaped(text: str) -> str:
 def film_as_text(path: Path) -> str | None:
     """Return a film as a data address, or nothing for a file that no browser would show."""
     kind = FILMS.get(path.suffix.lower())
-    if kind is None or not path.exists():
+    if kind is None or not path.is_file():
         return None
     return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

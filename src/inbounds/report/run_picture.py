@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from inbounds.report.style import COLOURS, PARAMETERS, learner_name, task_name
+from inbounds.report.style import COLOURS, PARAMETERS, drawn, learner_name, task_name
+from inbounds.storage.files import replacing
 from inbounds.training.record import EVALUATIONS, RunFolder
 
 PICTURE = "learning_curve.png"
@@ -41,7 +42,8 @@ def draw_run(folder: RunFolder, references: Mapping[str, float]) -> Path:
         left.legend()
         right.set_ylim(-0.02, 1.02)
         learner, preset = learner_name(config["learner"]["name"]), config["learner"].get("preset", "default")
-        figure.suptitle(f"{task_name(config['task'])}: {learner}, {preset}")
+        figure.suptitle(drawn(f"{task_name(config['task'])}: {learner}, {preset}"))
         path = folder.path / PICTURE
-        figure.savefig(path)
+        with replacing(path) as part:
+            figure.savefig(part, format="png")
     return path

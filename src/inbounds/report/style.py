@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from inbounds.storage.files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -89,13 +91,18 @@ def task_name(task: str) -> str:
     return TASK_NAMES.get(task, task)
 
 
+def drawn(text: str) -> str:
+    """Return text that a figure shows as it is: a dollar sign in a task's name does not begin a formula."""
+    return text.replace("$", r"\$")
+
+
 def save(figure: Figure, path: Path, formats: tuple[str, ...] = ("pdf", "svg", "png")) -> list[Path]:
     """Write a figure in each format, without dates, so that equal figures are equal files."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for ending in formats:
-        target = path.with_suffix(f".{ending}")
+        target = path.with_name(f"{path.name}.{ending}")  # a name may have dots of its own
         undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending, {})
-        figure.savefig(target, format=ending, metadata=undated)
+        with replacing(target) as part:
+            figure.savefig(part, format=ending, metadata=undated)
         written.append(target)
     return written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from inbounds.report.style import task_name
 from inbounds.report.verdict import BETTER, EARLY, LEVEL, WORSE, labels, solver_calls, summarise
 
 NOT_RUN = "not run yet"
+NOT_KEPT = "not kept"
 MARKS = {BETTER: "▲", LEVEL: "≈", WORSE: "▼", EARLY: "…"}
 TRIVIAL = ("never-moving", "constant", "uniform", "interior")
 """Which reference policy stands in the table: the first of these that the task has and that is best."""
@@ -87,7 +89,11 @@ def trivial(references: Mapping[str, Any]) -> str:
 
 
 def suite_table(results: Sequence[Result], suite: str) -> str:
-    """Return every result of a suite: return, valid action rate, solver calls, preparation where known, seeds."""
+    """Return every result of a suite, one row each.
+
+    The return is that of the last policy, with that of the best evaluated one beside it. Older results hold one of
+    the two alone; where that is the best, its return stands in the second column.
+    """
     found = [result for result in results if result.suite == suite]
     if not found:
         return f"`inbounds benchmark {suite}`: {NOT_RUN}."
@@ -101,7 +107,8 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
             (
                 task_name(result.task),
                 names[result.method],
-                cell(result, "return"),
+                NOT_KEPT if is_best_alone(result) else cell(result, "return"),
+                best_return(result),
                 f"{number(interval.value)} [{number(interval.low)}, {number(interval.high)}]",
                 cell(result, "valid_action_rate"),
                 f"{sum(calls) / len(calls):,.0f}" if calls else "unknown",
@@ -114,7 +121,8 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
     headings = (
         "task",
         "method",
-        "return",
+        "return, last policy",
+        "best policy",
         "interquartile mean",
         "valid action rate",
         "solver calls",
@@ -124,6 +132,21 @@ def suite_table(results: Sequence[Result], suite: str) -> str:
         "seeds x steps",
     )
     return markdown(headings, rows, words=2)
+
+
+def is_best_alone(result: Result) -> bool:
+    """Tell whether the final numbers are those of each seed's best evaluated policy and there are no others."""
+    return any(origin.get("policy") == "best" for origin in result.provenance)
+
+
+def best_return(result: Result) -> str:
+    """Return mean and deviation of the best evaluated policies on fresh episodes."""
+    if is_best_alone(result):
+        return cell(result, "return")
+    if result.best is None:
+        return NOT_KEPT
+    returns = result.best["return"]
+    return number(statistics.mean(returns), statistics.stdev(returns) if len(returns) > 1 else None)
 
 
 def violations_table(results: Sequence[Result]) -> str:

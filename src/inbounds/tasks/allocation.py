@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from inbounds.constraints.arrays import Array, convert, is_jax, stack_rows, total
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.situation import Parameter, Situation
+from inbounds.errors import ConstraintError
 from inbounds.tasks.compiled import CompiledStep
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
+from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
 from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import HostEnvironments
 
@@ -47,6 +48,14 @@ class RingAllocation(Constraint):
         self.zones, self.bikes, self.capacity, self.largest_step = zones, bikes, capacity, largest_step
         actions = np.array(list(itertools.product(range(capacity + 1), repeat=zones)), dtype=np.float64)
         self.allowed: NDArray[np.float64] = actions[np.asarray(self.contains(None, actions))]
+
+    def restricted_to(self, other: Constraint) -> Constraint:
+        """Return this set where it lies in the other one, as it does in the box of its actions."""
+        if other.is_constant() and np.all(np.asarray(other.violation(None, self.allowed)) <= 0.0):
+            return self
+        raise ConstraintError(
+            f"{self.formula()} cannot be cut by {other.formula()}. State the tighter rule as another RingAllocation."
+        )
 
     def excess(self, at: Situation, action: Array) -> Array:
         """Return how far entries are from whole numbers and limits, the sum from its total, and steps from theirs."""
@@ -215,7 +224,12 @@ def allocation_task() -> Task:
         compiled=allocation_environment,
         ends_only_in_failure=True,
         make_environment=partial(
-            guarded, environment, constraint, action_low=low, action_high=high, task_name="allocation"
+            GuardedGymnasium,
+            environment,
+            constraint,
+            action_low=low,
+            action_high=high,
+            task_name="allocation",
         ),
         observation_names=tuple(
             f"share of its capacity that zone {zone + 1} will need" for zone in range(ZONES)

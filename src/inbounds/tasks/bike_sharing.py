@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from inbounds.constraints import Box, SumBand, obs
 from inbounds.errors import InvalidInputError, UnknownNameError
 from inbounds.tasks.compiled import CompiledStep
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
+from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
 from inbounds.tasks.task import AssembledTask, Task
 from inbounds.tasks.vector import HostEnvironments
 
@@ -324,7 +324,13 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
         compiled=partial(compiled_bike_sharing, system),
         ends_only_in_failure=True,
         make_environment=partial(
-            guarded, environment, constraint, action_low=low, action_high=high, task_name=name, draw=draw
+            GuardedGymnasium,
+            environment,
+            constraint,
+            action_low=low,
+            action_high=high,
+            task_name=name,
+            draw=draw,
         ),
         observation_names=(
             *(f"trips asked for in the last epoch from {place}" for place in places),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,51 +14,16 @@ from inbounds.constraints import Box
 from inbounds.errors import ConfigurationError, EmptySetError, InboundsError
 from inbounds.tasks.named_parts import references_of
 from inbounds.tasks.task import Task
+from inbounds.tasks.task_report import Finding, TaskReport
 
 STATES, SAMPLES = 100, 1_000
 """Visited states at which the set is compared with its box, and uniform actions of the box at each."""
+COMPILED_STATES = 8
+"""Visited states about which the set is asked at once in a compiled function, as training does."""
 RARE = 1e-4
 """A share of the box below which acceptance-rejection hardly ever accepts."""
 UNIT_CHANGERS = ("RescaleAction", "ClipAction", "TransformAction", "NormalizeAction")
 """Wrappers after which actions have other units than those of the simulator."""
-
-
-class Finding(NamedTuple):
-    """Something that was noticed: how bad it is, what it is, and what to change."""
-
-    level: Literal["problem", "warning", "note"]
-    what: str
-    remedy: str
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskReport:
-    """What `check_task` noticed; `print(report)` shows it."""
-
-    task: str
-    constraint: str
-    findings: tuple[Finding, ...]
-    steps: int
-    """How many steps were taken with uniformly feasible actions."""
-    feasible_share: float | None
-    """Share of uniform actions of the box that are feasible, over the visited states; None if none was visited."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Tell whether training can start: there may be warnings, but no problem."""
-        return not any(finding.level == "problem" for finding in self.findings)
-
-    def __str__(self) -> str:
-        """Write a heading and, for every finding, what it is and what to do."""
-        share = "unknown" if self.feasible_share is None else f"{100 * self.feasible_share:.3g} %"
-        lines = [
-            f"{self.task}: {'ready to train' if self.is_ready else 'not ready'}",
-            f"  set       {self.constraint}",
-            f"  tried     {self.steps} steps with uniformly feasible actions; {share} of the box is feasible",
-        ]
-        for level, what, remedy in self.findings:
-            lines += [f"  {level:<9} {what}", f"            -> {remedy}"]
-        return "\n".join(lines if self.findings else [*lines, "  nothing else to report"])
 
 
 class Played(NamedTuple):
@@ -78,9 +42,9 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
     """Play some steps with uniformly feasible actions and report what looks like a mistake, with its remedy.
 
     Looked for: an environment that does not follow its seed, values that are not numbers, states in which no
-    action is feasible, a set that never binds or that hardly any action satisfies, units that do not fit,
-    entries of the observation that are not what the constraint takes them for, scales that networks dislike,
-    and negative rewards.
+    action is feasible, a set that never binds or that hardly any action satisfies, a set that fails in the compiled
+    functions of training, units that do not fit, entries of the observation that are not what the constraint takes
+    them for, scales that networks dislike, and negative rewards.
     """
     if not isinstance(task, Task):
         raise ConfigurationError(
@@ -94,10 +58,11 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
     share = None
     if played.trouble is None or len(played.rewards):
         findings += about_seeds(task, seed)
-    findings += about_units(task, played)
+    findings += [*about_units(task, played), *about_writing(task)]
     if len(played.observations):
         share, more = about_the_set(task, played, np.random.default_rng(seed))
         findings += [*more, *about_readings(task, played), *about_scales(task, played)]
+        findings += about_compiled_answers(task, played, np.random.default_rng(seed))
     if len(played.rewards):
         findings += about_rewards(task, played)
     order = ("problem", "warning", "note")
@@ -172,6 +137,14 @@ def about_seeds(task: Task, seed: int) -> Iterator[Finding]:
             "the same seed and the same actions lead to different states, so that no run can be repeated",
             "Draw the randomness of step from self.np_random, or accept that runs differ.",
         )
+
+
+def about_writing(task: Task) -> Iterator[Finding]:
+    """Write the constraint down, as every run folder does."""
+    try:
+        task.constraint.to_json()
+    except InboundsError as error:
+        yield Finding("problem", str(error), "Training refuses to begin before that.")
 
 
 def about_units(task: Task, played: Played) -> Iterator[Finding]:
@@ -253,6 +226,54 @@ def about_the_set(task: Task, played: Played, rng: np.random.Generator) -> tuple
             )
         )
     return share, found
+
+
+def about_compiled_answers(task: Task, played: Played, rng: np.random.Generator) -> Iterator[Finding]:
+    """Ask the set what training asks: about many states at once, in float32, compiled and mapped over seeds."""
+    import jax
+
+    chosen = np.linspace(0, len(played.observations) - 1, min(COMPILED_STATES, len(played.observations)))
+    observations = played.observations[chosen.astype(int)]
+    actions = rng.uniform(task.action_low, task.action_high, (len(observations), task.action_size))
+    actions = actions.astype(np.float32)
+
+    def answers(observation: Any, action: Any) -> tuple[Any, Any]:
+        return task.constraint.contains(observation, action), task.constraint.project(observation, action)
+
+    with np.errstate(over="ignore"):
+        seen = observations.astype(np.float32)
+    try:
+        asked = jax.jit(jax.vmap(answers))(seen[None], actions[None])
+        accepted, projected = (np.asarray(answer)[0] for answer in asked)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        yield Finding(
+            "problem",
+            f"training asks about {len(observations)} states at once in a compiled function, and the constraint fails "
+            f"there with {type(error).__name__}: {reason}",
+            "If a constraint of your own is part of it, use array-API functions that keep leading axes, and try it "
+            "with ib.check_constraint. If not, report this error with the constraint.",
+        )
+        return
+    executed = np.where(accepted[:, None], actions, projected).astype(np.float64)
+    is_answer = np.asarray(np.isfinite(executed).all(axis=-1))
+    excess = np.asarray(
+        task.constraint.violation(observations, np.where(is_answer[:, None], executed, actions))
+    )
+    is_wrong = ~is_answer | ~(excess <= 0)
+    if not is_wrong.any():
+        return
+    try:
+        task.constraint.interior_point(observations[is_wrong], dimension=task.action_size)
+    except EmptySetError:  # a state without any action has been reported before
+        return
+    yield Finding(
+        "problem",
+        f"in {is_wrong.sum()} of {len(is_wrong)} states met, the float32 numbers of training have no action that is "
+        f"feasible in float64, first at the observation {observations[is_wrong][0]}",
+        "The set is thin next to the size of its numbers: widen it, or state the problem in units in which actions "
+        "are about 1.",
+    )
 
 
 def about_readings(task: Task, played: Played) -> Iterator[Finding]:

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, SimulationError
+from inbounds.tasks.action_guard import ActionGuard
 from inbounds.tasks.compiled import CompiledEnvironment, CompiledStep
-from inbounds.tasks.guard import ActionGuard, Guard
+from inbounds.tasks.guard import EpisodeGuard
+from inbounds.tasks.spaces import ConstrainedBox
 from inbounds.tasks.vector import Step
 
 if TYPE_CHECKING:
@@ -97,8 +99,8 @@ def refuse_broken(environment: CompiledEnvironment, step: CompiledStep, task_nam
         )
 
 
-class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]):
-    """One compiled environment behind Gymnasium's interface, still without its guard (see `guarded`)."""
+class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], Any]):
+    """One compiled environment behind Gymnasium's interface, still without its guard (see `GuardedGymnasium`)."""
 
     def __init__(
         self,
@@ -168,26 +170,55 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]
         return self._draw(self.state, self._last_action)
 
 
-def guarded(
-    environment: CompiledEnvironment,
-    constraint: Constraint,
-    *,
-    action_low: NDArray[np.float32],
-    action_high: NDArray[np.float32],
-    task_name: str,
-    draw: Draw | None = None,
-    render_mode: str | None = None,
-) -> gymnasium.Env[NDArray[np.float64], NDArray[np.floating]]:
-    """Return one compiled environment as a Gymnasium environment with the guard at its door."""
-    bare = CompiledGymnasium(
-        environment,
-        action_low=action_low,
-        action_high=action_high,
-        task_name=task_name,
-        draw=draw,
-        render_mode=render_mode,
-    )
-    return Guard(bare, constraint, task_name=task_name)
+class GuardedGymnasium(CompiledGymnasium):
+    """A compiled environment with the guard inside, so that `env.unwrapped` refuses what `env` refuses."""
+
+    def __init__(
+        self,
+        environment: CompiledEnvironment,
+        constraint: Constraint,
+        *,
+        action_low: NDArray[np.float32],
+        action_high: NDArray[np.float32],
+        task_name: str,
+        draw: Draw | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Wrap `environment`; only actions in `constraint` and in the box pass."""
+        super().__init__(
+            environment,
+            action_low=action_low,
+            action_high=action_high,
+            task_name=task_name,
+            draw=draw,
+            render_mode=render_mode,
+        )
+        self._episode = EpisodeGuard(constraint, self.action_space, task_name=task_name)
+        self.guard = self._episode.actions
+        self._space = ConstrainedBox(self.guard.constraint, action_low, action_high)
+        self.action_space = self._space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
+        """Begin an episode: from `seed`, or from where this environment's own stream has arrived."""
+        self._episode.leave()
+        observation, info = super().reset(seed=seed, options=options)
+        self._stand_at(observation, None)
+        return observation, info
+
+    def step(
+        self, action: NDArray[np.floating]
+    ) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        """Advance by one decision; an infeasible one raises before anything moves."""
+        executed, answer = self._episode.step(super().step, action)
+        observation, reward, terminated, truncated, info = answer
+        self._stand_at(observation, executed)
+        return observation, reward, terminated, truncated, info
+
+    def _stand_at(self, observation: NDArray[np.float64], executed: NDArray[np.floating] | None) -> None:
+        self._episode.stand_at(observation, executed)
+        self._space.move_to(observation, self._episode.previous_action)
 
 
 class CompiledBatch:

@@ -47,6 +47,14 @@ class Flattening:
         """Return names and sizes of the parts."""
         return tuple((part.name, part.size) for part in self.parts)
 
+    def named_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Return names and shapes of the parts, in the order of their names; axes of length 1 do not count."""
+        return sorted((part.name, tuple(side for side in part.shape if side != 1)) for part in self.parts)
+
+    def listed(self) -> str:
+        """Write names and shapes of the parts."""
+        return ", ".join(f"{part.name} of shape {part.shape}" for part in self.parts) or "nothing"
+
     def flatten(self, whole: Any) -> NDArray[np.float64]:
         """Return the vector of a whole; one that does not have the expected parts is refused."""
         pieces = []
@@ -67,7 +75,7 @@ class Flattening:
                     f"Let the environment keep to one shape."
                 )
             pieces.append(piece.ravel())
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0), *pieces])
 
     def unflatten(self, vector: NDArray[np.floating]) -> Any:
         """Return the whole whose vector this is."""

@@ -1,158 +1,106 @@
-"""The last check before a simulator: is this very action feasible at the observation that was given last?
-
-Whatever a policy, a learner or a user does, an infeasible action does not pass unseen: it is refused, or
-corrected and counted, and the environment does not move before that.
-"""
+"""The guard of one environment: is an action feasible where the environment stands, and what came before it?"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from inbounds.constraints import Box
 from inbounds.errors import ConfigurationError, InfeasibleActionError, InvalidInputError
+from inbounds.tasks.action_guard import ActionGuard as ActionGuard
+from inbounds.tasks.action_guard import OnViolation as OnViolation
 from inbounds.tasks.spaces import ConstrainedBox
 
 if TYPE_CHECKING:
     from inbounds.constraints import Constraint
 
-OnViolation = Literal["refuse", "correct"]
 
+class EpisodeGuard:
+    """The guard of one environment: an `ActionGuard`, and where the environment stands in its episode.
 
-class ActionGuard:
-    """The rule {pass if g(s, a) <= 0, else refuse or project}, evaluated in float64 for a batch of actions.
-
-    Single environments, batches and the Gymnasium wrapper all ask this one object. The action is first
-    rounded to the number type that the environment executes, so that what is checked is what is carried out.
+    The set is the constraint together with the box of the action space. It is evaluated at the observation that was
+    returned last, with the action that was executed last; both are copies, so that nobody can move the set by
+    writing into an array.
     """
 
     def __init__(
         self,
         constraint: Constraint,
-        action_size: int,
+        space: gymnasium.Space[Any],
         *,
         task_name: str,
         on_violation: OnViolation = "refuse",
-        executed_as: DTypeLike = np.float64,
+        first_previous_action: NDArray[np.floating] | None = None,
     ) -> None:
-        """Guard actions with `action_size` entries, executed as numbers of type `executed_as`."""
-        if on_violation not in ("refuse", "correct"):
-            raise ConfigurationError(
-                f"{task_name}: on_violation={on_violation!r} is unknown; use 'refuse' to raise an error, or "
-                "'correct' to project and count."
-            )
-        self.constraint = constraint
-        self.action_size = action_size
-        self.task_name = task_name
-        self.on_violation = on_violation
-        self.executed_as = np.dtype(executed_as)
-        self.admitted: NDArray[np.floating] | None = None
-        """The actions that passed last."""
-        self.corrections = 0
-        """How many actions were replaced by their projection."""
-        self.worst_violation = -math.inf
-        """The largest violation among all actions that arrived; at most 0 if every one was feasible."""
-
-    def admit(
-        self,
-        observations: NDArray[np.floating],
-        actions: Any,
-        previous_actions: NDArray[np.floating] | None = None,
-    ) -> NDArray[np.floating]:
-        """Return the actions to execute, one row per observation, or raise before anything moves."""
-        executed = self._as_numbers(actions, len(observations))
-        violations = self._violations(observations, executed, previous_actions)
-        self.worst_violation = max(self.worst_violation, float(violations.max()))
-        infeasible = np.flatnonzero(violations > 0.0)
-        if not infeasible.size:
-            self.admitted = executed.copy()
-            return executed
-        if self.on_violation == "refuse":
-            self._refuse(int(violations.argmax()), violations, observations, executed, previous_actions)
-        before = None if previous_actions is None else previous_actions[infeasible]
-        projected = self.constraint.project(
-            observations[infeasible], executed[infeasible].astype(np.float64), previous_action=before
+        """Guard actions of `space`; an episode begins with `first_previous_action`, or else with zero."""
+        self.box = require_box(space, task_name)
+        self.actions = ActionGuard(
+            within_box(constraint, self.box),
+            self.box.shape[0],
+            task_name=task_name,
+            on_violation=on_violation,
+            executed_as=self.box.dtype,
         )
-        corrected = executed.copy()
-        corrected[infeasible] = projected
-        left = self._violations(observations, corrected, previous_actions)
-        if left.max() > 0.0:
-            self._refuse(int(left.argmax()), left, observations, corrected, previous_actions)
-        self.corrections += int(infeasible.size)
-        self.admitted = corrected.copy()
-        return corrected
+        start = np.zeros(self.box.shape) if first_previous_action is None else first_previous_action
+        self._first_previous_action = np.clip(
+            np.asarray(start, dtype=np.float64), self.box.low, self.box.high
+        )
+        self.previous_action = self._first_previous_action
+        self._observation: NDArray[np.float64] | None = None
+        self._problem = "step came before reset"
 
-    def _as_numbers(self, actions: Any, count: int) -> NDArray[np.floating]:
-        """Check kind, shape and finiteness, and round to the number type that is executed."""
-        wanted = f"one row of {self.action_size} finite numbers for each of {count} environment(s)"
+    @property
+    def observation(self) -> NDArray[np.float64]:
+        """Where the environment stands; an error before it was reset, and after it failed."""
+        if self._observation is None:
+            raise InvalidInputError(f"{self.actions.task_name}: {self._problem}; call env.reset() first.")
+        return self._observation
+
+    def violation(self, action: Any) -> float:
+        """Return by how much an action would miss the set if it were executed now."""
+        seen, before = self.observation[None], self.previous_action[None]
+        executed = self.actions.as_executed(seen, [action], before)
+        return float(self.actions.violations(seen, executed, before)[0])
+
+    def step(self, execute: Callable[[Any], Any], action: Any) -> tuple[NDArray[np.floating], Any]:
+        """Let an environment execute an action that may pass; return what was executed, and its answer."""
+        standpoint = self.observation
+        executed = self.actions.admit(standpoint[None], [action], self.previous_action[None])[0]
+        self.leave()
         try:
-            array = np.asarray(actions)
-        except (TypeError, ValueError) as problem:
-            raise InvalidInputError(
-                f"{self.task_name}: the action is no array ({problem}); give {wanted}."
-            ) from problem
-        if array.dtype.kind not in "fiu":
-            raise InvalidInputError(
-                f"{self.task_name}: the action holds {array.dtype} values, not real numbers; give {wanted}."
-            )
-        expected = (count, self.action_size)
-        if array.shape != expected:
-            # Who steps one environment never saw the leading axis.
-            axes = slice(1 if count == 1 and array.shape[:1] == (1,) else 0, None)
-            raise InvalidInputError(
-                f"{self.task_name}: the action has shape {array.shape[axes]}, expected {expected[axes]}; "
-                f"give {wanted}."
-            )
-        # A copy, so that nobody can change the action between the check and its execution.
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
-            executed: NDArray[np.floating] = array.astype(self.executed_as)
-        if not np.isfinite(executed).all():
-            row, entry = np.argwhere(~np.isfinite(executed))[0]
-            raise InvalidInputError(
-                f"{self.task_name}: entry {entry} of the action for environment {row} is "
-                f"{executed[row, entry]}; give {wanted}."
-            )
-        return executed
+            # A copy: what the environment does with its array must not change what counts as executed.
+            answer = execute(executed.copy())
+        except InfeasibleActionError:  # a guard further inside has refused, and nothing has moved
+            self._observation = standpoint
+            raise
+        return executed, answer
 
-    def _violations(
-        self,
-        observations: NDArray[np.floating],
-        actions: NDArray[np.floating],
-        previous_actions: NDArray[np.floating] | None,
-    ) -> NDArray[np.float64]:
-        return np.asarray(
-            self.constraint.violation(
-                observations, actions.astype(np.float64), previous_action=previous_actions
-            )
-        )
-
-    def _refuse(
-        self,
-        row: int,
-        violations: NDArray[np.float64],
-        observations: NDArray[np.floating],
-        actions: NDArray[np.floating],
-        previous_actions: NDArray[np.floating] | None,
+    def stand_at(
+        self, observation: NDArray[np.float64], executed: NDArray[np.floating] | None = None
     ) -> None:
-        before = None if previous_actions is None else previous_actions[row]
-        reason = self.constraint.explain(
-            observations[row], actions[row].astype(np.float64), previous_action=before
+        """Remember the observation that was returned last, and the action before it; without one, a beginning."""
+        self._observation = np.array(observation, dtype=np.float64)
+        self.previous_action = (
+            self._first_previous_action if executed is None else executed.astype(np.float64)
         )
-        which = f" for environment {row} of {len(actions)}" if len(actions) > 1 else ""
-        raise InfeasibleActionError(
-            f"{self.task_name}: the action{which} exceeds its constraint by {violations[row]:.6g}: {reason} "
-            "Nothing has moved. Project it (constraint.project) or draw it inside (constraint.sample)."
-        )
+
+    def leave(self) -> None:
+        """Forget where the environment stands until it answers: one that raises may have moved."""
+        self._observation = None
+        self._problem = "the environment raised an error, so that it is unknown where it stands"
 
 
 class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A Gymnasium wrapper that lets only feasible actions through; put it innermost, at the simulator.
 
-    It evaluates the constraint at the observation it returned last, and keeps the last executed action for
-    constraints that read it. Its action space draws feasible actions at that observation.
+    Feasible actions lie in the constraint and in the box of the action space. The constraint is evaluated at the
+    observation that was returned last, and with the action that was executed last where it reads that. The
+    action space draws feasible actions at that observation. An environment that raises in `step` must be reset.
     """
 
     def __init__(
@@ -169,57 +117,89 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         Where that is not given it is zero, moved into the box of the action space.
         """
         super().__init__(env)
-        box = env.action_space
-        if not isinstance(box, gymnasium.spaces.Box) or len(box.shape) != 1:
-            raise ConfigurationError(
-                f"{task_name}: the guard needs an action space that is a Box with one axis, not {box}; "
-                "flatten the actions first (gymnasium.wrappers.TransformAction)."
-            )
-        self.constraint = constraint
-        self._space = ConstrainedBox(constraint, box.low, box.high, dtype=box.dtype)
-        self.action_space = self._space
-        self._door = ActionGuard(
-            constraint, box.shape[0], task_name=task_name, on_violation=on_violation, executed_as=box.dtype
+        self._guard = EpisodeGuard(
+            constraint,
+            env.action_space,
+            task_name=task_name,
+            on_violation=on_violation,
+            first_previous_action=first_previous_action,
         )
-        start = np.zeros(box.shape) if first_previous_action is None else first_previous_action
-        self._first_previous_action = np.clip(np.asarray(start, dtype=np.float64), box.low, box.high)
-        self._previous_action = self._first_previous_action
-        self._observation: NDArray[np.float64] | None = None
+        box = self._guard.box
+        self.constraint = self._guard.actions.constraint
+        self._space = ConstrainedBox(self.constraint, box.low, box.high, dtype=box.dtype)
+        self.action_space = self._space
 
     @property
     def corrections(self) -> int:
         """How many actions were replaced by their projection."""
-        return self._door.corrections
+        return self._guard.actions.corrections
 
     @property
     def worst_violation(self) -> float:
         """The largest violation among all actions that arrived."""
-        return self._door.worst_violation
+        return self._guard.actions.worst_violation
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode and remember its first observation."""
+        self._guard.leave()
         observation, info = self.env.reset(seed=seed, options=options)
-        self._remember(observation, self._first_previous_action)
+        self._stand_at(observation, None)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Execute a feasible action; another one is refused or corrected before the environment moves."""
-        if self._observation is None:
-            raise InvalidInputError(
-                f"{self._door.task_name}: step came before reset; call env.reset(seed=...) first."
-            )
-        executed = self._door.admit(self._observation[None], [action], self._previous_action[None])[0]
-        observation, reward, terminated, truncated, info = self.env.step(executed)
-        self._remember(observation, executed.astype(np.float64))
+        executed, answer = self._guard.step(self.env.step, action)
+        observation, reward, terminated, truncated, info = answer
+        self._stand_at(observation, executed)
         return observation, reward, terminated, truncated, info
 
-    def _remember(self, observation: Any, previous_action: NDArray[np.float64]) -> None:
-        # Copies: the caller may write into the observation, and must not move the constraint by that.
-        self._observation = np.array(observation, dtype=np.float64)
-        self._previous_action = previous_action
-        self._space.move_to(self._observation, previous_action)
+    def _stand_at(self, observation: Any, executed: NDArray[np.floating] | None) -> None:
+        self._guard.stand_at(as_numbers(self.env.observation_space, observation), executed)
+        self._space.move_to(self._guard.observation, self._guard.previous_action)
+
+
+def require_box(space: Any, task_name: str) -> Any:
+    """Return an action space that can be guarded; refuse others."""
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1 or space.dtype.kind not in "fiu":
+        raise ConfigurationError(
+            f"{task_name} needs an action space that is a Box with one axis of real numbers, not {space}; flatten the "
+            "actions first (gymnasium.wrappers.TransformAction)."
+        )
+    return space
+
+
+def as_numbers(space: gymnasium.Space[Any], observation: Any) -> NDArray[np.float64]:
+    """Return an observation as one vector, in the order of `gymnasium.spaces.flatten`.
+
+    That function would round to the type that the space declares; the set depends on what was returned.
+    """
+    if isinstance(space, gymnasium.spaces.Dict):
+        parts = [as_numbers(part, observation[key]) for key, part in space.spaces.items()]
+    elif isinstance(space, gymnasium.spaces.Tuple):
+        parts = [as_numbers(part, value) for part, value in zip(space.spaces, observation, strict=True)]
+    elif isinstance(space, gymnasium.spaces.Box):
+        return np.array(observation, dtype=np.float64).ravel()
+    else:
+        return np.array(gymnasium.spaces.flatten(space, observation), dtype=np.float64)
+    return np.concatenate([np.empty(0), *parts])
+
+
+def within_box(constraint: Constraint, space: gymnasium.spaces.Box) -> Constraint:
+    """Return the set together with the box of an action space: simulators clip, or fail, beyond it.
+
+    A set that states a box which lies in that of the space stays as it is.
+    """
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    stated = [member for member in constraint.members() if isinstance(member, Box) and member.is_constant()]
+    if any(
+        box.size() in (None, len(low)) and np.all(box.low >= low) and np.all(box.high <= high)
+        for box in stated
+    ):
+        return constraint
+    is_bounded = np.isfinite(low).any() or np.isfinite(high).any()
+    return constraint & Box(low, high) if is_bounded else constraint
 
 
 def share_of_bound(

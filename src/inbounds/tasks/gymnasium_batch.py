@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError, InvalidInputError, SimulationError
+from inbounds.tasks.action_guard import ActionGuard, OnViolation
 from inbounds.tasks.flattening import Flattening
-from inbounds.tasks.guard import ActionGuard, OnViolation
-from inbounds.tasks.named_parts import PREVIOUS_ACTION, numbers_of
+from inbounds.tasks.named_parts import PREVIOUS_ACTION
+from inbounds.tasks.published_sets import PublishedNumbers, own_set, refuse_later_limit, require_same_set
 from inbounds.tasks.vector import Step
 
 Maker = Callable[[str | None], gymnasium.Env[Any, Any]]
 """From a render mode, or None, to a new environment."""
-
-PUBLISHED = "constraint"
-"""The key of `info` under which an environment publishes numbers that its set depends on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Interface:
 
     observations: Flattening
     actions: Flattening
-    published: Flattening | None
+    published: PublishedNumbers | None
     first_previous_action: NDArray[np.float64] | None
     """None where the constraint does not read the previous action, and the observation does not hold it."""
 
@@ -38,7 +36,7 @@ class Interface:
     def observation_parts(self) -> tuple[tuple[str, int], ...]:
         """Names and sizes of the parts of the task's observation, in their order."""
         parts = self.observations.named_sizes()
-        parts += () if self.published is None else self.published.named_sizes()
+        parts += () if self.published is None else self.published.numbers.named_sizes()
         previous = self.first_previous_action
         return parts if previous is None else (*parts, (PREVIOUS_ACTION, len(previous)))
 
@@ -48,22 +46,13 @@ class Interface:
         """Return the task's observation; without a previous action, that of the beginning of an episode."""
         pieces = [self.observations.flatten(seen)]
         if self.published is not None:
-            if PUBLISHED not in info:
-                raise SimulationError(
-                    f"the environment published info['{PUBLISHED}'] once and left it out now. Publish it at "
-                    f"every reset and step."
-                )
-            pieces.append(self.published.flatten(published_numbers(info)))
+            pieces.append(self.published.read(info))
+        else:
+            refuse_later_limit(info)
         if self.first_previous_action is not None:
             before = self.first_previous_action if previous_action is None else previous_action
             pieces.append(before.astype(np.float64))
         return pieces[0].copy() if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def published_numbers(info: Mapping[str, Any]) -> Any:
-    """Return what an environment published: numbers as they are, or those that a published set is made of."""
-    published = info[PUBLISHED]
-    return numbers_of(published) if isinstance(published, Constraint) else published
 
 
 class Began(NamedTuple):
@@ -97,10 +86,11 @@ class Moved(NamedTuple):
 def moved(environment: gymnasium.Env[Any, Any], action: Any, task_name: str) -> Moved:
     """Take one step, in the same way."""
     answer = environment.step(action)
-    if not (isinstance(answer, tuple) and len(answer) == 5):
+    if not (isinstance(answer, tuple) and len(answer) == 5 and isinstance(answer[4], Mapping)):
         raise SimulationError(
             f"{task_name}: step returned {_kind(answer)}, but (observation, reward, terminated, truncated, info) is "
-            f"expected. Return all five, as Gymnasium's environments do; a single 'done' means terminated."
+            f"expected, info a dictionary. Return all five, as Gymnasium's environments do; a single 'done' means "
+            f"terminated."
         )
     seen, paid, terminated, truncated, info = answer
     try:
@@ -133,10 +123,11 @@ class GymnasiumBatch:
         count: int,
         *,
         task_name: str,
+        own_limit: Constraint | None = None,
         on_violation: OnViolation = "refuse",
         render_mode: str | None = None,
     ) -> None:
-        """Make the environments; nothing moves before `reset`."""
+        """Make the environments; nothing moves before `reset`. `own_limit` is the set that each of them publishes."""
         if count < 1:
             raise ConfigurationError(
                 f"{task_name}: a batch of {count} environments is empty; ask for 1 or more."
@@ -150,11 +141,14 @@ class GymnasiumBatch:
             interface.actions.size,
             task_name=task_name,
             on_violation=on_violation,
-            executed_as=np.result_type(*(part.dtype for part in interface.actions.parts)),
+            # Of several types the shortest: its numbers are those of the longer ones as well, so that no part is
+            # rounded after it was checked.
+            executed_as=min((part.dtype for part in interface.actions.parts), key=lambda kind: kind.itemsize),
         )
         self.frame: Any = None
         """Where the last action of the first environment led, if pictures were asked for."""
         self._draws = render_mode is not None
+        self._own_limits: list[Any] = [own_limit] * count
         self._elapsed = np.zeros(count, dtype=np.int64)
         self._observation: NDArray[np.float64] | None = None
 
@@ -164,6 +158,7 @@ class GymnasiumBatch:
             raise InvalidInputError(
                 f"{self.guard.task_name}: {len(seeds)} seeds for {self.count} environments; give one seed each."
             )
+        self._observation = None
         first = [self._begin(index, int(seed) % 2**31) for index, seed in enumerate(seeds)]
         self._observation = np.stack(first)
         return self._observation.copy()
@@ -172,17 +167,19 @@ class GymnasiumBatch:
         """Apply one feasible action to each environment; an infeasible one raises before anything moves."""
         if self._observation is None:
             raise InvalidInputError(
-                f"{self.guard.task_name}: step came before reset; call reset(seeds) first."
+                f"{self.guard.task_name}: step came before reset, or after a step or reset that failed, so that it is "
+                f"unknown where the environments stand; call reset first."
             )
         executed = self.guard.admit(self._observation, actions)
         final = np.empty_like(self._observation)
+        self._observation = None  # until all have answered: one that raises may have moved
         reward = np.zeros(self.count)
         terminated, truncated = np.zeros(self.count, np.bool_), np.zeros(self.count, np.bool_)
         for index, environment in enumerate(self.environments):
             action = self.interface.actions.unflatten(executed[index])
             step = moved(environment, action, self.guard.task_name)
             reward[index], terminated[index], truncated[index] = step.reward, step.terminated, step.truncated
-            final[index] = self.interface.observe(step.observation, step.info, executed[index])
+            final[index] = self._seen(index, step.observation, step.info, executed[index])
         self._require_numbers(final, reward)
         self._elapsed += 1
         truncated |= self._elapsed >= self.horizon
@@ -215,9 +212,19 @@ class GymnasiumBatch:
     def _begin(self, index: int, seed: int | None) -> NDArray[np.float64]:
         episode = begun(self.environments[index], seed, self.guard.task_name)
         self._elapsed[index] = 0
-        first = self.interface.observe(episode.observation, episode.info)
+        first = self._seen(index, episode.observation, episode.info)
         self._require_numbers(first[None], np.zeros(1))
         return first
+
+    def _seen(
+        self, index: int, seen: Any, info: Mapping[str, Any], executed: NDArray[np.floating] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the task's observation; the set that an environment publishes must still be the task's."""
+        now = own_set(self.environments[index])
+        if now is not self._own_limits[index]:
+            require_same_set(self._own_limits[index], now, self.guard.task_name)
+            self._own_limits[index] = now
+        return self.interface.observe(seen, info, executed)
 
     def _require_numbers(self, observation: NDArray[np.float64], reward: NDArray[np.float64]) -> None:
         if np.isfinite(observation).all() and np.isfinite(reward).all():

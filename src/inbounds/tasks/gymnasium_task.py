@@ -13,26 +13,14 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Constraint
 from inbounds.constraints.references import Reference
-from inbounds.errors import ConfigurationError, InboundsError
-from inbounds.tasks.flattening import Flattening, flattening_of_space, flattening_of_value
-from inbounds.tasks.gymnasium_batch import (
-    PUBLISHED,
-    GymnasiumBatch,
-    Interface,
-    Maker,
-    begun,
-    published_numbers,
-)
-from inbounds.tasks.named_parts import (
-    PREVIOUS_ACTION,
-    reading_its_numbers,
-    references_of,
-    resolved,
-    resolved_reference,
-)
+from inbounds.errors import ConfigurationError
+from inbounds.tasks.flattening import Flattening, flattening_of_space
+from inbounds.tasks.gymnasium_batch import GymnasiumBatch, Interface, Maker, begun
+from inbounds.tasks.named_parts import PREVIOUS_ACTION, references_of, resolved, resolved_reference
+from inbounds.tasks.published_sets import announced, moving_set, own_set
 
 if TYPE_CHECKING:
-    from inbounds.tasks.guard import OnViolation
+    from inbounds.tasks.action_guard import OnViolation
 
 FLATTEN_OBSERVATION = (
     "Wrap it in gymnasium.wrappers.FlattenObservation, which turns counts and flags into numbers."
@@ -79,9 +67,15 @@ def parts_from_gymnasium(
             raise ConfigurationError(
                 f"the action space {sample.action_space} holds integers. {CONTINUOUS_ONLY}"
             )
+        if any(part.dtype.itemsize < 4 for part in actions.parts):
+            raise ConfigurationError(
+                f"the action space {sample.action_space} holds numbers of half precision, and rounding to them would "
+                f"carry actions out of their set. Declare it with dtype=np.float32 or np.float64."
+            )
         info = begun(sample, 0, task_name).info
-        published = flattening_of_value(PUBLISHED, published_numbers(info)) if PUBLISHED in info else None
-        limits = declared_limits(constraint, sample, info, task_name)
+        own_limit = own_set(sample)
+        limits = declared_limits(constraint, own_limit, info, task_name)
+        published = announced(info)
         bounds = action_bounds(limits, sample.action_space, actions, task_name)
         steps = chosen_horizon(horizon, sample, task_name)
         frames_per_second = int(sample.metadata.get("render_fps") or 30)
@@ -100,7 +94,14 @@ def parts_from_gymnasium(
     def host(count: int, threads: int = 1, on_violation: OnViolation = "refuse") -> GymnasiumBatch:
         del threads  # environments written in Python gain nothing from them
         return GymnasiumBatch(
-            make, interface, joint, steps, count, task_name=task_name, on_violation=on_violation
+            make,
+            interface,
+            joint,
+            steps,
+            count,
+            task_name=task_name,
+            own_limit=own_limit,
+            on_violation=on_violation,
         )
 
     def make_environment(
@@ -115,6 +116,7 @@ def parts_from_gymnasium(
             steps,
             1,
             task_name=task_name,
+            own_limit=own_limit,
             on_violation=on_violation,
             render_mode=render_mode,
         )
@@ -222,13 +224,11 @@ def _made_by_name(environment: str, render_mode: str | None) -> gymnasium.Env[An
 
 
 def declared_limits(
-    constraint: Any, sample: Any, info: Mapping[str, Any], task_name: str
+    constraint: Any, own_limit: Any, info: Mapping[str, Any], task_name: str
 ) -> Constraint | None:
     """Return the constraint that was given and those that the environment publishes, all together."""
-    has_own = sample.has_wrapper_attr("action_constraint")
-    published = sample.get_wrapper_attr("action_constraint") if has_own else None
     limits: list[Constraint] = []
-    for origin, limit in (("constraint", constraint), ("env.action_constraint", published)):
+    for origin, limit in (("constraint", constraint), ("env.action_constraint", own_limit)):
         if isinstance(limit, Constraint):
             limits.append(limit)
         elif limit is not None:
@@ -236,16 +236,9 @@ def declared_limits(
                 f"{task_name}: {origin} is {limit!r}, not a constraint. Use ib.Box, ib.Ball, ib.Polytope, ... or "
                 f"ib.Oracle for a function that tells whether an action is allowed."
             )
-    moving = info.get(PUBLISHED)
-    if isinstance(moving, Constraint):
-        try:
-            limits.append(reading_its_numbers(moving, PUBLISHED))
-        except InboundsError as error:
-            raise ConfigurationError(
-                f"{task_name}: the set published as info['{PUBLISHED}'] cannot be followed from step to step "
-                f"({error}) Publish the numbers that it depends on, and let a constraint read them by "
-                f"ib.obs['{PUBLISHED}']."
-            ) from error
+    moving = moving_set(info, task_name)
+    if moving is not None:
+        limits.append(moving)
     return functools.reduce(operator.and_, limits) if limits else None
 
 

@@ -19,7 +19,7 @@ from mujoco import rollout
 from numpy.typing import NDArray
 
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
-from inbounds.tasks.guard import ActionGuard, OnViolation
+from inbounds.tasks.action_guard import ActionGuard, OnViolation
 from inbounds.tasks.locomotion import Bodies, LocomotionSpec
 from inbounds.tasks.vector import Step
 

@@ -85,6 +85,33 @@ def numbers_of(constraint: Constraint, prefix: str = "") -> dict[str, NDArray[np
     return found
 
 
+def form_of(constraint: Constraint) -> tuple[Any, ...]:
+    """Return what a set is apart from its numbers: kinds, shapes, readings and members; two forms can be compared."""
+    arguments = [
+        (name, np.shape(value) if _is_numbers(value) else _form_of_argument(value))
+        for name, value in constraint.parameters().items()
+    ]
+    return (type(constraint), *arguments)
+
+
+def _form_of_argument(value: Any) -> Any:
+    if isinstance(value, Constraint):
+        return form_of(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return tuple(map(_form_of_argument, value)) if isinstance(value, tuple | list) else value
+
+
+def is_same_set(one: Constraint, other: Constraint) -> bool:
+    """Tell whether two constraints have the same form and the same numbers."""
+    if one is other:
+        return True
+    numbers, others = numbers_of(one), numbers_of(other)
+    return form_of(one) == form_of(other) and all(
+        np.array_equal(numbers[name], others[name]) for name in numbers
+    )
+
+
 def reading_its_numbers(constraint: Constraint, part: str, prefix: str = "") -> Constraint:
     """Return the same kind of set, with its numbers read from the parts of an observation that hold `numbers_of` it."""
     if isinstance(constraint, Oracle):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Polytope
 from inbounds.errors import UnknownNameError
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, guarded
+from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
 from inbounds.tasks.network_layout import (
     FIRST_TRUNK_NUMBER,
     LAYOUTS,
@@ -127,7 +127,13 @@ def network_task(name: str) -> Task:
         discount=0.5,  # queues forget within seconds: what comes later only hides how actions differ
         evaluation_episodes=5,  # of 1,000 steps each: they differ by a thousandth
         make_environment=partial(
-            guarded, environment, constraint, action_low=low, action_high=high, task_name=name, draw=draw
+            GuardedGymnasium,
+            environment,
+            constraint,
+            action_low=low,
+            action_high=high,
+            task_name=name,
+            draw=draw,
         ),
         observation_names=tuple(
             f"{feature} of sender 1 [{unit}], {ago} interval{'s' if ago > 1 else ''} ago"

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import ConfigurationError
+from inbounds.errors import ConfigurationError, EmptySetError
+from inbounds.tasks.empty_states import observation_shown, require_an_action
 from inbounds.tasks.task import AssembledTask, Task
 
 
@@ -65,9 +66,9 @@ def met_one_by_one(task: Task, steps: int, seed: int) -> Met:
         observation, _ = environment.reset(seed=seed)
         for _ in range(steps):
             seen.append(observation)
-            observation, reward, terminated, truncated, _ = environment.step(
-                environment.action_space.sample()
-            )
+            with observation_shown(task.constraint, observation, task.name):
+                action = environment.action_space.sample()
+            observation, reward, terminated, truncated, _ = environment.step(action)
             paid.append(float(reward))
             if terminated or truncated:
                 seen.append(observation)
@@ -84,7 +85,12 @@ def met_side_by_side(task: Task, steps: int, seed: int, count: int = 16) -> Met:
     observation = environments.reset([int(drawn) for drawn in generator.integers(2**31, size=count)])
     seen, paid = [observation], []
     for _ in range(-(-steps // count)):
-        action = task.constraint.sample(generator, observation, dimension=task.action_size)
+        try:
+            action = task.constraint.sample(generator, observation, dimension=task.action_size)
+        except EmptySetError:
+            for row in observation:
+                require_an_action(task.constraint, row, np.full(task.action_size, np.nan), None, task.name)
+            raise
         step = environments.step(np.asarray(action, np.float32))
         observation = step.observation
         seen.append(step.final_observation)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, InvalidInputError
-from inbounds.tasks.guard import ActionGuard
+from inbounds.tasks.action_guard import ActionGuard
 from inbounds.tasks.spaces import ConstrainedBox
 from inbounds.tasks.vector import HostEnvironments
 

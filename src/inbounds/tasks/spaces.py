@@ -8,10 +8,14 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import InvalidInputError
+from inbounds.errors import EmptySetError, InvalidInputError
 
 if TYPE_CHECKING:
     from inbounds.constraints import Constraint
+
+
+DRAWS, ROUNDINGS = 64, 32
+"""Draws, and ways of rounding each, that are tried where the nearest number of the space's type is outside."""
 
 
 class ConstrainedBox(gymnasium.spaces.Box):
@@ -54,17 +58,44 @@ class ConstrainedBox(gymnasium.spaces.Box):
             raise InvalidInputError(
                 "a ConstrainedBox is sampled uniformly; call sample() without mask or probability."
             )
-        drawn = self.constraint.sample(
-            self.np_random, self._standpoint(), dimension=self.shape[0], previous_action=self._previous_action
+        with np.errstate(over="ignore"):  # what half precision cannot hold is infinite, and not contained
+            action = self._draw(self.constraint).astype(self.dtype)
+        return action if self.contains(action) else self._rounded_inside()
+
+    def _draw(self, constraint: Constraint, n: int | None = None) -> NDArray[np.float64]:
+        return np.asarray(
+            constraint.sample(
+                self.np_random, self._standpoint(), n, self.shape[0], previous_action=self._previous_action
+            ),
+            dtype=np.float64,
         )
-        action = np.asarray(drawn).astype(self.dtype)
-        if self.contains(action):
-            return action
-        # Rounding to the type of the space can carry a point over the boundary by its last bit.
-        inside = self.constraint.project(
-            self._observation, action.astype(np.float64), previous_action=self._previous_action
+
+    def _rounded_inside(self) -> NDArray[Any]:
+        """Return a draw that is inside after its entries are rounded up or down, as chance has it.
+
+        Rounding to the type of the space can carry a point over the boundary, and in a thin set nearly always does.
+        """
+        from inbounds.constraints import Box
+
+        drawn = self._draw(self.constraint & Box(self.low, self.high), DRAWS)
+        with np.errstate(over="ignore"):
+            nearest = drawn.astype(self.dtype)
+            lowest, highest = (np.array(end, self.dtype) for end in (-np.inf, np.inf))
+            below = np.where(nearest > drawn, np.nextafter(nearest, lowest), nearest)
+            above = np.where(nearest < drawn, np.nextafter(nearest, highest), nearest)
+        is_up = self.np_random.random((ROUNDINGS, *drawn.shape)) < 0.5
+        candidates = np.clip(np.where(is_up, above, below), self.low, self.high).reshape(-1, drawn.shape[-1])
+        excess = self.constraint.violation(
+            self._standpoint(), candidates.astype(np.float64), previous_action=self._previous_action
         )
-        return np.asarray(inside).astype(self.dtype)
+        is_inside = np.asarray(excess) <= 0.0
+        if not is_inside.any():
+            raise EmptySetError(
+                f"none of {len(candidates)} draws from {self.constraint.formula()} is feasible after it is rounded to "
+                f"{self.dtype}: the set is thinner than the numbers of this type are apart. Widen the constraint, or "
+                f"give the action space the type float64."
+            )
+        return np.asarray(candidates[int(np.argmax(is_inside))])
 
     def contains(self, x: Any) -> bool:
         """Tell whether the guard would let `x` pass at the current observation."""

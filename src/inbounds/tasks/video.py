@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import InboundsError, InvalidInputError, MissingDependencyError
+from inbounds.storage.files import replacing
 
 
 def write_video(frames: Iterable[NDArray[np.uint8]], path: str | os.PathLike[str], fps: float = 30.0) -> Path:
@@ -35,13 +36,8 @@ def write_video(frames: Iterable[NDArray[np.uint8]], path: str | os.PathLike[str
     first = next(checked, None)
     if first is None:
         raise InvalidInputError(f"there are no frames for '{target.name}'; give at least one picture.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix.lower()}")
-    try:
+    with replacing(target) as part:
         write(itertools.chain([first], checked), part, first.shape[:2], fps)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
     return target
 
 
@@ -81,7 +77,7 @@ def _write_mp4(frames: Iterator[NDArray[np.uint8]], path: Path, size: tuple[int,
         *(_ffmpeg(), "-loglevel", "error", "-y"),
         *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width + width % 2}x{height + height % 2}"),
         *("-r", f"{fps:.6f}", "-i", "-", "-an", "-c:v", "libx264", "-crf", "18", "-pix_fmt", "yuv420p"),
-        *("-movflags", "+faststart", str(path)),
+        *("-movflags", "+faststart", "-f", "mp4", str(path)),
     ]
     # A file takes the messages, for a full pipe that nobody reads would stop the encoder.
     with tempfile.TemporaryFile() as messages:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
-from inbounds.errors import ConfigurationError, InvalidInputError
-from inbounds.tasks.guard import ActionGuard
+from inbounds.errors import ConfigurationError
+from inbounds.tasks.empty_states import observation_shown
+from inbounds.tasks.guard import EpisodeGuard, as_numbers, within_box
 from inbounds.tasks.spaces import ConstrainedBox
 
 Outcome = Literal["accepted", "projected", "rejected", "resampled"]
@@ -30,7 +31,7 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: an environment whose actions are a `Box` with one axis.
         constraint: the set C(s); by default what the environment publishes as `action_constraint`,
             `constraint` or as a `ConstrainedBox`, asked again after every step. `info["constraint"]` replaces it
-            for the next action.
+            for the next action alone. The box of the action space always holds besides.
         first_previous_action: what constraints on the previous action see at the first step of an episode; by
             default zero, moved into the box.
     """
@@ -44,74 +45,68 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         """Wrap `env`; nothing is computed before the first reset."""
         super().__init__(env)
-        box = env.action_space
-        name = type(self).__name__
-        if not isinstance(box, gymnasium.spaces.Box) or len(box.shape) != 1:
-            raise ConfigurationError(
-                f"{name} needs an action space that is a Box with one axis, not {box}; flatten the actions first "
-                "(gymnasium.wrappers.TransformAction)."
-            )
-        self._is_published = constraint is None
-        self.constraint = published_constraint(env) if constraint is None else constraint
-        # The agent's own space is the box: what it may propose, not what is carried out.
-        self.action_space = self._box = gymnasium.spaces.Box(box.low, box.high, dtype=box.dtype.type)
-        self._door = ActionGuard(
-            self.constraint, box.shape[0], task_name=name, on_violation="correct", executed_as=box.dtype
+        self._given = constraint
+        self._stated = published_constraint(env) if constraint is None else constraint
+        self._guard = EpisodeGuard(
+            self._stated,
+            env.action_space,
+            task_name=type(self).__name__,
+            on_violation="correct",
+            first_previous_action=first_previous_action,
         )
-        start = np.zeros(box.shape) if first_previous_action is None else first_previous_action
-        self._first_previous_action = np.clip(np.asarray(start, dtype=np.float64), box.low, box.high)
-        self._previous_action = self._first_previous_action
-        self._observation: NDArray[np.float64] | None = None
+        # The agent's own space is the box: what it may propose, not what is carried out.
+        box = self._guard.box
+        self.action_space = self._box = gymnasium.spaces.Box(box.low, box.high, dtype=box.dtype.type)
+        self._joined = self._stated
+
+    @property
+    def constraint(self) -> Constraint:
+        """The set that holds for the next action, together with the box of the action space."""
+        if self._joined is not self._stated:
+            # Joined when it is asked for: an episode may end in a state whose set is empty.
+            self._guard.actions.constraint = within_box(self._stated, self._guard.box)
+            self._joined = self._stated
+        return self._guard.actions.constraint
 
     @property
     def projections(self) -> int:
         """How many actions were replaced by their projection."""
-        return self._door.corrections
+        return self._guard.actions.corrections
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode and remember its first observation."""
+        self._guard.leave()
         observation, info = self.env.reset(seed=seed, options=options)
-        self._remember(observation, info, self._first_previous_action)
+        self._remember(observation, info, None)
         return observation, info
 
     def _excess(self, action: Any) -> float:
         """Return the violation of an action as it would be executed, in float64."""
-        executed = np.asarray(action).astype(self._door.executed_as)
-        return float(
-            self.constraint.violation(
-                self._standpoint(), executed.astype(np.float64), previous_action=self._previous_action
-            )
-        )
+        if self._joined is not self._stated:
+            with observation_shown(self._stated, self._guard.observation, type(self).__name__):
+                self._guard.actions.constraint = self.constraint
+        return self._guard.violation(action)
 
     def _execute(self, raw: Any, proposed: Any, outcome: Outcome, excess: float) -> Stepped:
         """Send an action, projected if it must be, and say in `info` what became of the raw one."""
-        before = self._door.corrections
-        executed = self._door.admit(self._standpoint()[None], [proposed], self._previous_action[None])[0]
-        is_projected = self._door.corrections > before
-        observation, reward, terminated, truncated, info = self.env.step(executed)
-        self._remember(observation, info, executed.astype(np.float64))
-        told = describe(raw, executed, "projected" if is_projected else outcome, excess)
+        before = self.projections
+        executed, answer = self._guard.step(self.env.step, proposed)
+        observation, reward, terminated, truncated, info = answer
+        self._remember(observation, info, executed)
+        told = describe(raw, executed, "projected" if self.projections > before else outcome, excess)
         return observation, reward, terminated, truncated, {**info, **told}
 
-    def _standpoint(self) -> NDArray[np.float64]:
-        if self._observation is None:
-            raise InvalidInputError(
-                f"{self._door.task_name}: step came before reset; call env.reset() first."
-            )
-        return self._observation
-
-    def _remember(self, observation: Any, info: dict[str, Any], previous_action: NDArray[np.float64]) -> None:
-        # Copies: the caller may write into the observation, and must not move the constraint by that.
-        flat = gymnasium.spaces.flatten(self.env.observation_space, observation)
-        self._observation = np.array(flat, dtype=np.float64)
-        self._previous_action = previous_action
-        if isinstance(info.get("constraint"), Constraint):
-            self.constraint = info["constraint"]
-        elif self._is_published:
-            self.constraint = published_constraint(self.env)
-        self._door.constraint = self.constraint
+    def _remember(
+        self, observation: Any, info: dict[str, Any], executed: NDArray[np.floating] | None
+    ) -> None:
+        announced = info.get("constraint")
+        if isinstance(announced, Constraint):
+            self._stated = announced
+        else:
+            self._stated = published_constraint(self.env) if self._given is None else self._given
+        self._guard.stand_at(as_numbers(self.env.observation_space, observation), executed)
 
 
 class ProjectAction(ConstrainedWrapper):
@@ -163,8 +158,9 @@ class AugmentedMDP(ConstrainedWrapper):
     def step(self, action: Any) -> Stepped:
         """Execute a feasible action, or stay where we are and pay."""
         excess = self._excess(action)
-        price = self.preference[1] * self.penalty if excess > 0 else 0.0
-        if excess > 0 and self._in_a_row < self.rejections:
+        is_infeasible = not excess <= 0.0
+        price = self.preference[1] * self.penalty if is_infeasible else 0.0
+        if is_infeasible and self._in_a_row < self.rejections:
             self._in_a_row += 1
             info = {**describe(action, None, "rejected", excess), "reward": 0.0}
             return self._last_observation, -price, False, False, info
@@ -212,7 +208,7 @@ class AcceptReject(ConstrainedWrapper):
         """Execute the first feasible proposal; `info["action_proposals"]` says how many were drawn."""
         first = excess = self._excess(action)
         proposal, count = action, 1
-        while excess > 0 and self.policy is not None and count < self.proposals:
+        while not excess <= 0.0 and self.policy is not None and count < self.proposals:
             proposal = np.clip(self.policy(self._last_observation), self._box.low, self._box.high)
             excess, count = self._excess(proposal), count + 1
         outcome: Outcome = "accepted" if count == 1 else "resampled"

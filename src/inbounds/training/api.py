@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +13,13 @@ import jax
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Learner
+from inbounds.limits import require_moderate
 from inbounds.tasks.normalisation import with_recorded_scales
 from inbounds.tasks.task import Task
-from inbounds.training.config import TrainingConfig
+from inbounds.training.config import CHANGEABLE, TrainingConfig
 from inbounds.training.loop import Callback, Training, resolved
 from inbounds.training.provenance import provenance
-from inbounds.training.record import RunFolder, as_recorded, require_same_constraint
+from inbounds.training.record import RunFolder, as_recorded, as_tuples, require_same_constraint
 from inbounds.training.reward_sign import RewardWarning, told_by_python
 from inbounds.training.summary import RunSummary
 
@@ -38,7 +40,8 @@ def train(
         task: a task or the name of one of the nine.
         learner: a learner or its name.
         out: the run folder; by default runs/TASK-LEARNER-TIME.
-        resume: go on from the newest checkpoint in `out`.
+        resume: go on with the run in `out`, from its newest checkpoint and with its settings; those given here may be
+            more `steps`, and others that do not change what was learnt. A run without a checkpoint begins again.
         callbacks: called with every logged row; one that returns True stops the run after a checkpoint.
         warn: told what a user should know but need not act upon; by default a Python warning.
         settings: fields of `TrainingConfig`: steps, seeds, environments, ...
@@ -52,50 +55,99 @@ def train(
         raise ConfigurationError(
             f"train() needs a task, not {task!r}. Give the name of one, or ib.Task(environment, constraint)."
         )
-    if isinstance(agent, type) or not hasattr(agent, "update"):
+    if not isinstance(agent, Learner):
         raise ConfigurationError(
             f"train() needs a learner, not {learner!r}. Give the name of one, or an instance such as ib.Aram()."
         )
+    chosen.constraint.to_json()  # what no run folder can hold is refused before anything is played or compiled
+    require_moderate(vars(agent))
     fields = {field.name for field in dataclasses.fields(TrainingConfig)}
     unknown = sorted(set(settings) - fields)
     if unknown:
         raise ConfigurationError(
             f"train() has no setting {', '.join(unknown)}. Known: {', '.join(sorted(fields))}."
         )
-    config = TrainingConfig(**settings)
-    least = getattr(agent, "least_return_weight", 0.0)
-    if getattr(agent, "conditions", 0) and config.preference[0] < least:
-        raise ConfigurationError(
-            f"preference={config.preference} is judged but not learnt: weights of the return are learnt from {least:g} "
-            f"on. Raise the first weight, or lower least_return_weight."
-        )
-    path = Path(out) if out is not None else config.out or default_folder(chosen.name, name_of(agent))
-    if config.device is not None:
-        jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}.get(config.device, config.device))
+    path = Path(out or settings.get("out") or default_folder(chosen.name, name_of(agent)))
     folder = RunFolder(path)
     if resume:
-        require_same_task(chosen, folder)
-        require_same_learner(agent, name_of(agent), folder)
-        config = with_recorded_episodes(config, folder)
-    chosen = scaled_task(chosen, agent, config, folder.config() if resume else None)
-    if not (chosen.ends_only_in_failure and chosen.is_reward_scaled):
-        callbacks = (*callbacks, RewardWarning(agent, warn))  # nothing has lifted the rewards
-    training = Training(chosen, agent, config, folder, callbacks)
-    if resume:
-        training.resume()
-        folder.extend(config.steps)
-    else:
-        folder.create(resolved(chosen, agent, name_of(agent), config, training.environments), provenance())
-        training.start()
-        folder.amend_provenance(preparation_seconds=round(training.seconds, 2))
-    training.run()
+        folder.config()  # what is not a run is told so, and gets no lock
+    with folder.held() if resume else contextlib.nullcontext():
+        recorded = folder.config() if resume else None
+        config = TrainingConfig(**settings) if recorded is None else resumed_config(settings, recorded, path)
+        if config.device is not None:
+            jax.config.update(
+                "jax_platforms", {"cpu": "cpu", "gpu": "cuda"}.get(config.device, config.device)
+            )
+        require_learnt_preference(agent, config)
+        if recorded is not None:
+            require_same_task(chosen, recorded, path)
+            require_same_learner(agent, name_of(agent), recorded, path)
+        chosen = scaled_task(chosen, agent, config, recorded)
+        if not (chosen.ends_only_in_failure and chosen.is_reward_scaled):
+            callbacks = (*callbacks, RewardWarning(agent, warn))  # nothing has lifted the rewards
+        training = Training(chosen, agent, config, folder, callbacks)
+        with folder.held():
+            if recorded is None:
+                settled = resolved(chosen, agent, name_of(agent), config, training.environments)
+                folder.create(settled, provenance())
+                begin(training)
+            else:
+                go_on(training, warn)
+            training.run()
     return RunSummary.read(path)
 
 
-def require_same_task(task: Task, folder: RunFolder) -> None:
+def require_learnt_preference(learner: Learner, config: TrainingConfig) -> None:
+    """Refuse to evaluate policies at a preference that they do not learn."""
+    least = learner.min_return_weight
+    if learner.preference_size and config.preference[0] < least:
+        raise ConfigurationError(
+            f"preference={config.preference} is evaluated but not learnt: weights of the return are learnt from "
+            f"{least:g} on. Raise the first weight, or lower min_return_weight."
+        )
+
+
+def begin(training: Training) -> None:
+    """Start a run at its first step and record how long that took."""
+    training.start()
+    training.folder.amend_provenance(preparation_seconds=round(training.seconds, 2))
+
+
+def go_on(training: Training, warn: Callable[[str], None]) -> None:
+    """Resume a run where its newest checkpoint is, or begin it again where it died before its first one."""
+    folder = training.folder
+    folder.restore_provenance(provenance())
+    if folder.checkpoint_folders():
+        step, is_exact = training.resume(warn), training.collector.exact_resume
+    else:
+        step, is_exact = 0, True
+        warn(f"{folder.path} has no checkpoint yet, so the run begins again, with the settings it has.")
+        folder.cut_logs(-1)
+        begin(training)
+    changeable = {name: getattr(training.config, name) for name in CHANGEABLE if name != "out"}
+    when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    folder.record_resume(changeable, step, when, is_exact)
+
+
+def resumed_config(given: Mapping[str, Any], recorded: Mapping[str, Any], path: Path) -> TrainingConfig:
+    """Return the settings of a resumed run: its own, unless others are given that may change."""
+    fields = {field.name for field in dataclasses.fields(TrainingConfig)} - {"out"}
+    settings = {name: as_tuples(value) for name, value in recorded["training"].items() if name in fields}
+    for name, value in as_tuples(as_recorded(given)).items():
+        if name not in fields or value is None or settings.get(name) == value:
+            continue
+        if name not in CHANGEABLE:
+            raise ConfigurationError(
+                f"{path} was trained with {name}={settings.get(name)}, and {value} would make another run of it. "
+                f"Resume with {name}={settings.get(name)}, or leave it out; or train in another folder."
+            )
+        settings[name] = value
+    return TrainingConfig(**settings)
+
+
+def require_same_task(task: Task, recorded: Mapping[str, Any], path: Path) -> None:
     """Refuse to resume a run on another task than it was begun on: one folder describes one problem."""
-    recorded = folder.config()
-    require_same_constraint(task, recorded, folder.path)
+    require_same_constraint(task, recorded, path)
     now = {
         "task": task.name,
         "action_low": task.action_low.tolist(),
@@ -105,32 +157,21 @@ def require_same_task(task: Task, folder: RunFolder) -> None:
     for name, value in now.items():
         if name in recorded and recorded[name] != value:
             raise ConfigurationError(
-                f"{folder.path} was trained with {name} {recorded[name]}, the task has {value}. Resume with the same, "
+                f"{path} was trained with {name} {recorded[name]}, the task has {value}. Resume with the same, "
                 f"or train in another folder."
             )
 
 
-def require_same_learner(learner: Learner, name: str, folder: RunFolder) -> None:
+def require_same_learner(learner: Learner, name: str, run: Mapping[str, Any], path: Path) -> None:
     """Refuse to resume with other settings than the run began with, which its folder would not tell."""
-    recorded = folder.config()["learner"]
+    recorded = run["learner"]
     settings = dataclasses.asdict(learner)  # type: ignore[call-overload]  # every learner is a dataclass
     for field, value in as_recorded({"name": name, **settings}).items():
         if field in recorded and recorded[field] != value:
             raise ConfigurationError(
-                f"{folder.path} was trained by a learner with {field} {recorded[field]}, not {value}. Resume with the "
+                f"{path} was trained by a learner with {field} {recorded[field]}, not {value}. Resume with the "
                 f"same, or train in another folder."
             )
-
-
-def with_recorded_episodes(config: TrainingConfig, folder: RunFolder) -> TrainingConfig:
-    """Return the settings of a resumed run, judged as it was: other episodes know another best policy."""
-    recorded = folder.config()["training"]["episodes"]
-    if config.episodes not in (None, recorded):
-        raise ConfigurationError(
-            f"{folder.path} is judged by {recorded} episodes, not {config.episodes}: what was the best until now could "
-            f"not be compared. Resume with episodes={recorded}, or leave it out."
-        )
-    return dataclasses.replace(config, episodes=recorded)
 
 
 def scaled_task(
@@ -159,9 +200,9 @@ def wanted_scales(task: Task, learner: Learner, config: TrainingConfig) -> Scale
     """Return what the training asks for, or else the learner, where nothing was measured or chosen before."""
     observations, rewards = config.scale_observations, config.scale_rewards
     if observations is None:
-        observations = task.observation_scale is None and getattr(learner, "scale_observations", False)
+        observations = task.observation_scale is None and learner.scales_task
     if rewards is None:
-        rewards = not task.is_reward_scaled and getattr(learner, "scale_rewards", False)
+        rewards = not task.is_reward_scaled and learner.scales_task
     return Scales(observations, rewards)
 
 

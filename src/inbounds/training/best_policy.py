@@ -1,4 +1,4 @@
-"""Which policy of a run is kept: of every seed, the one that did best in an evaluation, or the last one."""
+"""The policy of each seed's best evaluation; a run folder holds it beside the last one."""
 
 from __future__ import annotations
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
-from inbounds.deploy.sealed_arrays import read_json, read_sealed, write_sealed
-from inbounds.errors import CheckpointError
+from inbounds.errors import CheckpointError, DamagedCheckpointError, StorageError
+from inbounds.storage.files import remove_folder, write_folder
+from inbounds.storage.sealed_arrays import read_json, read_sealed, sealed_pieces
+from inbounds.training.record import CHECKPOINT, checkpoints_in, step_of
 
 FORMAT = 3
 ARRAYS, NOTES = "state.safetensors", "notes.json"
@@ -99,53 +98,69 @@ def nest(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, Any]:
 
 
 def write_checkpoint(folder: Path, step: int, tree: Any, notes: Mapping[str, Any], keep: int) -> Path:
-    """Write a checkpoint under a temporary name, then rename it: a crash leaves the last good one untouched."""
-    folder.mkdir(parents=True, exist_ok=True)
-    final, temporary = folder / f"step-{step:012d}", folder / f".writing-{step:012d}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    """Write a checkpoint whole or not at all, then remove all but the newest `keep` up to it."""
+    final = folder / f"step-{step:012d}"
+    written = json.dumps({"format": FORMAT, "step": step, **notes}, indent=1)
     try:
-        temporary.mkdir()
-        written = json.dumps({"format": FORMAT, "step": step, **notes}, indent=1)
-        (temporary / NOTES).write_text(written)
-        write_sealed(temporary / ARRAYS, flatten(tree), json.loads(written))
-        for name in (ARRAYS, NOTES):
-            with open(temporary / name, "rb+") as handle:
-                os.fsync(handle.fileno())
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.rename(final)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+        write_folder(
+            final, {NOTES: [written.encode()], ARRAYS: sealed_pieces(flatten(tree), json.loads(written))}
+        )
+    except StorageError as error:
         raise CheckpointError(
-            f"could not write the checkpoint of step {step} ({error}). The previous one is intact; free some disk "
-            f"space and resume."
+            f"the checkpoint of step {step} could not be written: {error} Then resume; older checkpoints are intact."
         ) from error
-    for old in sorted(folder.glob("step-*"))[: -max(keep, 1)]:
-        shutil.rmtree(old)
+    # One of a later step is damaged, or the run would have gone on from it; it will be written again.
+    until_now = [path for path in checkpoints_in(folder) if step_of(path) <= step]
+    for old in until_now[: -max(keep, 1)]:
+        remove_folder(old)
     return final
 
 
-def latest_checkpoint(folder: Path) -> Path:
-    """Return the newest complete checkpoint of a run."""
-    found = sorted(folder.glob("step-*"))
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds, and where it lies."""
+
+    path: Path
+    arrays: dict[str, NDArray[Any]]
+    notes: dict[str, Any]
+
+
+def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint:
+    """Return the newest checkpoint that can be read, telling about those that cannot."""
+    found = checkpoints_in(folder)
     if not found:
         raise CheckpointError(f"{folder} holds no checkpoint. Train the run first, or give its folder.")
-    return found[-1]
+    damaged: list[str] = []
+    for path in reversed(found):
+        try:
+            read = read_checkpoint(path)
+        except DamagedCheckpointError as error:
+            damaged.append(str(error))
+            continue
+        for told in damaged:
+            warn(f"{told} The run goes on from {path.name} instead.")
+        return read
+    raise CheckpointError(
+        f"none of the {len(found)} checkpoint(s) in {folder} can be read: {damaged[0]} Restore one from a copy; or "
+        f"remove {folder} and resume, and the run begins again."
+    )
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def read_checkpoint(path: Path) -> Checkpoint:
     """Return the arrays and notes of a checkpoint; a damaged or foreign file is refused whole."""
     try:
         notes = read_json(path / NOTES)
         arrays = read_sealed(path / ARRAYS, notes)
     except (FileNotFoundError, CheckpointError) as error:
-        raise CheckpointError(
-            f"{path.name} cannot be read ({error}). It is truncated or not a checkpoint; use an older one."
+        raise DamagedCheckpointError(
+            f"{path.name} cannot be read ({error}). It is truncated or not a checkpoint."
         ) from error
     if notes.get("format") != FORMAT:
         raise CheckpointError(
             f"{path.name} has another format than {FORMAT}. Resume it with the version that wrote it."
         )
-    return arrays, notes
+    if CHECKPOINT.fullmatch(path.name) and notes.get("step") != step_of(path):
+        raise DamagedCheckpointError(f"{path.name} is of step {notes.get('step')!r} and was renamed.")
+    return Checkpoint(path, arrays, notes)
 
 
 def as_device_tree(tree: Any) -> Any:

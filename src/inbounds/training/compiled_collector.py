@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inbounds.errors import InfeasibleActionError, SimulationError
+from inbounds.errors import ConstraintError, InfeasibleActionError, SimulationError
 from inbounds.learners.learner import Metrics
+from inbounds.tasks.empty_states import require_an_action
 from inbounds.tasks.task import Task
 from inbounds.training.host_collector import Episodes
 from inbounds.training.program import Exchange, Programs, TrainingState, keys_of_turn
@@ -175,6 +176,8 @@ class CompiledCollector:
             )
             seen = jax.tree.map(lambda rows, count=length: np.asarray(rows)[:count], trace)
             if not np.all(np.isfinite(seen.action)):
+                self._explain_missing_action(seen, state.learner)
+                metrics = {**metrics, "action": jnp.full(len(self.seeds), jnp.nan)}
                 break  # the policy itself has diverged: the metrics say so, and the loop stops the run
             self._inspect(seen, episodes)
             turn += length
@@ -192,7 +195,9 @@ class CompiledCollector:
                 trace.observation.astype(np.float64), trace.action.astype(np.float64)
             )
         )
-        if excess.max() > 0:
+        is_feasible = excess <= 0.0
+        if not is_feasible.all():
+            self._require_an_action(trace, is_feasible)
             where = np.unravel_index(int(excess.argmax()), excess.shape)
             told = self.task.constraint.explain(trace.observation[where], trace.action[where])
             raise InfeasibleActionError(
@@ -203,6 +208,24 @@ class CompiledCollector:
             episodes.value.append(float(trace.returns[turn, seed, index]))
             episodes.length.append(int(trace.lengths[turn, seed, index]))
 
+    def _explain_missing_action(self, trace: Trace, learner: Any) -> None:
+        """Raise where no action was found although the policy is sound: the set is empty, or float32 is too coarse."""
+        is_finite = np.asarray(np.isfinite(trace.action).all(axis=-1))
+        self._require_an_action(trace, is_finite)
+        if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learner) if _is_real(leaf)):
+            seen = trace.observation[tuple(np.argwhere(~is_finite)[0])]
+            raise ConstraintError(
+                f"{self.task.name}: no float32 action was found at the observation {seen}, although "
+                f"{self.task.constraint.formula()} is not empty there. The set is too thin, or its numbers are too "
+                f"large, for float32: widen it, or state actions in other units."
+            )
+
+    def _require_an_action(self, trace: Trace, is_good: np.ndarray[Any, Any]) -> None:
+        """Raise EmptySetError if no action was allowed where the first one went wrong; later ones follow from it."""
+        where = tuple(np.argwhere(~is_good)[0])
+        seen = trace.observation[where].astype(np.float64)
+        require_an_action(self.task.constraint, seen, trace.action[where], None, self.task.name)
+
     def save(self) -> dict[str, Any]:
         """Return the state of all environments; keys are functions of the turn and need no saving."""
         return {"world": self.world}
@@ -210,6 +233,10 @@ class CompiledCollector:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go back to what `save` returned."""
         self.world = jax.tree.map(jnp.asarray, saved["world"])
+
+
+def _is_real(leaf: jax.Array) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
 def _where(flags: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from inbounds.errors import ConfigurationError
+from inbounds.limits import require_moderate
 from inbounds.settings import is_number, is_whole
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ LEAST = {
     **{"evaluate_every": 0, "checkpoint_every": 0, "keep": 1, "threads": 0},
 }
 """The whole numbers among the choices, and how small they may be."""
+CHANGEABLE = (
+    *("steps", "evaluate_every", "checkpoint_every", "keep", "threads", "device", "deterministic", "out"),
+)
+"""Settings that a resumed run may have others of: what it has learnt means the same under them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,23 +44,22 @@ class TrainingConfig:
     warm_up: int | None = None
     """Random steps before learning starts; by default min(10,000, steps / 10), and none for on-policy learners."""
     capacity: int = 1_000_000
-    """Transitions that each replay ring holds."""
+    """Transitions that each replay buffer holds."""
     evaluate_every: int = 10_000
     """Environment steps between two evaluations; 0 evaluates at the end only."""
     episodes: int | None = None
     """Episodes per evaluation and seed; by default what the task asks for, 100 short ones or 5 to 10 long ones."""
-    policy: Literal["best", "last"] = "best"
-    """Which policy of a seed is kept to act: that of its best evaluation, or the last one."""
     scale_observations: bool | None = None
-    """Let networks see observations relative to those of uniformly feasible actions; by default as the learner says."""
+    """Scale observations by those of uniformly feasible actions, measured beforehand; None is True for ARAM, except
+    with `preset="paper"`, and False for the other learners."""
     scale_rewards: bool | None = None
-    """Train on rewards relative to what uniformly feasible actions earn; by default as the learner says."""
+    """Train on rewards relative to those of uniformly feasible actions; None as above."""
     preference: tuple[float, float] = (0.9, 0.1)
     """Preference at which policies are evaluated."""
     checkpoint_every: int = 100_000
     """Environment steps between two checkpoints; 0 keeps the final one only."""
     keep: int = 1
-    """Checkpoints kept beside the newest one's predecessors: older ones are removed."""
+    """How many of the newest checkpoints are kept; where the newest is damaged, a run resumes from the one before."""
     threads: int = 0
     """Threads that step host environments; 0 uses every core, or what OMP_NUM_THREADS grants."""
     device: str | None = None
@@ -73,13 +77,12 @@ class TrainingConfig:
                 continue
             if not is_whole(value, least):
                 raise ConfigurationError(f"{name}={value!r} must be at least {least}, a whole number.")
+        require_moderate({"seeds": self.seeds})
         if self.warm_up is not None and self.warm_up >= self.steps:
             raise ConfigurationError(
                 f"warm_up={self.warm_up} is not shorter than steps={self.steps}, so nothing would be learnt. "
                 f"Lower warm_up or raise steps."
             )
-        if self.policy not in ("best", "last"):
-            raise ConfigurationError(f"policy='{self.policy}' is neither. Keep the 'best' or the 'last' one.")
         if not is_number(self.updates_per_step) or self.updates_per_step <= 0:
             raise ConfigurationError(f"updates_per_step={self.updates_per_step!r} must be positive.")
         if not is_preference(self.preference):
@@ -110,7 +113,7 @@ def is_preference(value: Any) -> bool:
 
 def is_on_policy(learner: Learner) -> bool:
     """Tell whether a learner uses what it did once, a rollout at a time, instead of keeping a replay."""
-    return bool(getattr(learner, "rollout", 0))
+    return learner.rollout > 0
 
 
 def require_learnable(config: TrainingConfig, learner: Learner) -> None:

@@ -9,6 +9,7 @@ states of an episode, then over episodes.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 
 from inbounds.learners.learner import Learner, Spec
 from inbounds.policies.acceptance import Draw, accept_first
+from inbounds.tasks.empty_states import require_an_action
 from inbounds.tasks.task import Task
+from inbounds.training.host_settling import Settling
 
 SAMPLES = 100
 """Policy samples per visited state, as in the paper."""
@@ -51,19 +54,19 @@ class Rollout(NamedTuple):
     alive: NDArray[np.bool_]
 
 
-def judged_draw(
+def evaluated_draw(
     learner: Learner, spec: Spec, states: Any, observation: jax.Array, preference: jax.Array, keys: jax.Array
 ) -> Draw:
-    """Return what a policy does when it is judged, at observations (seeds, rows, observation size).
+    """Return what a policy does when it is evaluated, at observations (seeds, rows, observation size).
 
-    It proposes its deterministic action; a learner that says `is_judged_by_draws` proposes as many draws as it does
-    while learning. The first feasible proposal is executed, or else the projection of the last.
+    It proposes its deterministic action; a learner with `evaluates_samples` proposes as many samples as it does while
+    learning. The first feasible proposal is executed, or else the projection of the last.
     """
 
     def one_seed(state: Any, seen: jax.Array, key: jax.Array) -> jax.Array:
-        if getattr(learner, "is_judged_by_draws", False):
+        if learner.evaluates_samples:
             return learner.samples(state, spec, seen, preference, key, learner.proposals)
-        return learner.deterministic(state, spec, seen, preference)[..., None, :]
+        return learner.mode(state, spec, seen, preference)[..., None, :]
 
     return accept_first(spec.constraint, observation, jax.vmap(one_seed)(states, observation, keys))
 
@@ -71,8 +74,19 @@ def judged_draw(
 class Evaluator:
     """Plays episodes with environments and keys of its own, so that evaluating more often changes no training."""
 
-    def __init__(self, task: Task, learner: Learner, spec: Spec, episodes: int, threads: int = 0) -> None:
-        """Prepare the programs; environments are built on the first evaluation."""
+    def __init__(
+        self,
+        task: Task,
+        learner: Learner,
+        spec: Spec,
+        episodes: int,
+        threads: int = 0,
+        samples: Callable[..., jax.Array] | None = None,
+    ) -> None:
+        """Prepare the programs; environments are built on the first evaluation.
+
+        `samples` replaces the learner's function of that name in the valid action rate.
+        """
         self.task, self.learner, self.spec, self.episodes, self.threads = (
             task,
             learner,
@@ -80,8 +94,10 @@ class Evaluator:
             episodes,
             threads,
         )
+        self._samples = samples or learner.samples
         self._environments: Any = None
-        self._act = jax.jit(self._act_judged)
+        self._settling = Settling(task)
+        self._act = jax.jit(self._act_evaluated)
         self._valid = jax.jit(self._valid_share)
         self._play = jax.jit(self._play_compiled)
 
@@ -103,15 +119,16 @@ class Evaluator:
             played = jax.tree.map(np.asarray, self._play(states, weights, keys, draw_keys))
             observation, action, is_feasible, reward, ended = played
             rollout = Rollout(observation, action, is_feasible, reward, _alive(ended))
+            self._require_actions(rollout)
         else:
             rollout = self._play_host(states, weights, episode_seeds, draw_keys)
         return self._summarise(states, weights, rollout, salt)
 
-    def _act_judged(
+    def _act_evaluated(
         self, states: Any, observation: jax.Array, preference: jax.Array, keys: jax.Array, time: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
-        draw = judged_draw(self.learner, self.spec, states, observation, preference, now)
+        draw = evaluated_draw(self.learner, self.spec, states, observation, preference, now)
         return draw.action, ~draw.is_projected
 
     def _play_host(
@@ -130,6 +147,9 @@ class Evaluator:
             # Converted here and fetched together: every further call of the device counts, a thousand times an episode.
             seen, time = shaped.astype(np.float32), np.int32(len(steps))
             executed, is_feasible = jax.device_get(self._act(states, seen, preference, draw_keys, time))
+            if not self._settling.has_margin:
+                executed, is_projected = self._settling.settle(shaped, executed, executed)
+                is_feasible = is_feasible & ~is_projected
             step = self._environments.step(executed.reshape(shape[0] * shape[1], -1))
             steps.append((shaped, executed, is_feasible, step.reward.reshape(shape), alive))
             alive = alive & ~(step.terminated | step.truncated).reshape(shape)
@@ -146,7 +166,7 @@ class Evaluator:
 
         def turn(carry: Any, time: jax.Array) -> Any:
             state, observation = carry
-            action, is_feasible = self._act_judged(states, observation, preference, draw_keys, time)
+            action, is_feasible = self._act_evaluated(states, observation, preference, draw_keys, time)
             step_keys = jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, time)))(keys)
             step = advance(state, action, step_keys)
             ended = step.terminated | step.truncated
@@ -156,6 +176,14 @@ class Evaluator:
         played: tuple[jax.Array, ...] = columns
         return played
 
+    def _require_actions(self, rollout: Rollout) -> None:
+        """Raise EmptySetError if an episode reached a state in which no action is allowed."""
+        missing = np.argwhere(rollout.alive & ~np.isfinite(rollout.action).all(axis=-1))
+        if len(missing):
+            where = tuple(missing[0])
+            seen, action = rollout.observation[where].astype(np.float64), rollout.action[where]
+            require_an_action(self.task.constraint, seen, action, None, self.task.name)
+
     def _valid_share(
         self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array
     ) -> jax.Array:
@@ -163,7 +191,7 @@ class Evaluator:
         seen = observation.astype(jnp.float32)
         keys = jax.random.split(key, seen.shape[0])
         drawn = jax.vmap(
-            lambda state, rows, one: self.learner.samples(state, self.spec, rows, preference, one, SAMPLES)
+            lambda state, rows, one: self._samples(state, self.spec, rows, preference, one, SAMPLES)
         )(states, seen, keys)
         excess = self.spec.constraint.violation(observation[..., None, :], drawn.astype(observation.dtype))
         return jnp.mean(excess <= 0, axis=-1)

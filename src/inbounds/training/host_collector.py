@@ -15,6 +15,7 @@ from inbounds.learners.learner import Metrics
 from inbounds.policies.acceptance import Draw
 from inbounds.tasks.task import Task
 from inbounds.tasks.vector import HostEnvironments
+from inbounds.training.host_settling import Settling
 from inbounds.training.program import Exchange, Programs, TrainingState
 
 
@@ -47,6 +48,7 @@ class HostCollector:
         self.count = programs.environments
         self.is_on_cpu = {device.platform for device in keys.devices()} == {"cpu"}
         self.environments: HostEnvironments = task.host(len(seeds) * self.count, threads)
+        self.settling = Settling(task)
         self.turn = 0
         self.pending: Pending | None = None
         self.exact_resume = True
@@ -56,7 +58,7 @@ class HostCollector:
     def start(self) -> None:
         """Reset every environment from a seed of its own."""
         reset_seeds = [seed * 100_003 + index for seed in self.seeds for index in range(self.count)]
-        observation = self._shaped(self.environments.reset(reset_seeds))
+        observation = self.seen = self._shaped(self.environments.reset(reset_seeds))
         ones = np.ones(observation.shape[:2])
         self.exchange = self._exchange(observation, ones > 0, 0 * ones, ones, observation)
         self.context = self.programs.empty_context(self.keys)
@@ -77,8 +79,11 @@ class HostCollector:
                 state, metrics = self._learn(state, self.pending, self.turn - 1)
             observation = self.exchange.observation
             action = np.asarray(draw.action)
-            if not np.all(np.isfinite(action)):
-                break  # the policy itself has diverged: the metrics say so, and the loop stops the run
+            if not (self.settling.has_margin and np.all(np.isfinite(action))):
+                draw, action = self._settled(draw, action)
+                if not np.all(np.isfinite(action)):
+                    metrics = {**metrics, "action": jnp.full(len(self.seeds), jnp.nan)}
+                    break  # the policy itself has diverged: the metrics say so, and the loop stops the run
             self.exchange = self._step(action, episodes)
             self.pending = Pending(observation, draw, self.exchange)
             self.turn += 1
@@ -99,6 +104,14 @@ class HostCollector:
         )
         return learnt
 
+    def _settled(self, draw: Draw, action: NDArray[np.float32]) -> tuple[Draw, NDArray[np.float32]]:
+        """Project on the host what the program left open, and let the learner remember what is executed."""
+        found = self.settling.settle(self.seen, action, np.asarray(draw.proposals)[..., -1, :])
+        if not found.is_projected.any():
+            return draw, found.actions
+        is_projected = draw.is_projected | jnp.asarray(found.is_projected)
+        return draw._replace(action=jnp.asarray(found.actions), is_projected=is_projected), found.actions
+
     def _step(self, actions: NDArray[np.float32], episodes: Episodes) -> Exchange:
         step = self.environments.step(actions.reshape(-1, actions.shape[-1]))
         reward = step.reward.reshape(self._returns.shape)
@@ -112,8 +125,9 @@ class HostCollector:
         self._returns[ended], self._lengths[ended] = 0.0, 0
         training_reward = self.task.training_reward(reward)
         self.lowest_reward = min(self.lowest_reward, float(training_reward.min()))
+        self.seen = self._shaped(step.observation)
         return self._exchange(
-            self._shaped(step.observation),
+            self.seen,
             ended,
             training_reward,
             1.0 - step.terminated.reshape(reward.shape),
@@ -157,6 +171,7 @@ class HostCollector:
             }
         if environments is not None:
             saved["environments"] = environments
+            saved["seen"] = self.seen
         return saved
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -181,13 +196,14 @@ class HostCollector:
             )
         if "environments" in saved:
             self.environments.restore(saved["environments"])
+            self.seen = np.array(saved["seen"], np.float64)
             return
         self.exact_resume = False
         last = self.pending
         reset_seeds = [
             seed * 100_003 + self.turn + index for seed in self.seeds for index in range(self.count)
         ]
-        observation = self._shaped(self.environments.reset(reset_seeds))
+        observation = self.seen = self._shaped(self.environments.reset(reset_seeds))
         previous = jax.tree.map(np.asarray, self.exchange)
         self.exchange = self._exchange(
             observation,

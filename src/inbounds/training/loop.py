@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import jax
 import numpy as np
 
 from inbounds.constraints.references import Reference
-from inbounds.errors import ConfigurationError, DivergenceError
+from inbounds.errors import CheckpointError, ConfigurationError, DivergenceError
 from inbounds.learners.learner import Learner, Metrics, Spec
+from inbounds.storage.files import write_pieces
+from inbounds.storage.sealed_arrays import array_pieces
 from inbounds.tasks.task import Task
 from inbounds.training import memory
 from inbounds.training.best_policy import better_of, or_latest, unjudged
@@ -22,9 +24,8 @@ from inbounds.training.checkpoint import (
     as_device_tree,
     fill,
     flatten,
-    latest_checkpoint,
     nest,
-    read_checkpoint,
+    newest_checkpoint,
     write_checkpoint,
 )
 from inbounds.training.compiled_collector import CompiledCollector
@@ -33,7 +34,7 @@ from inbounds.training.evaluate import Evaluation, Evaluator
 from inbounds.training.host_collector import Episodes, HostCollector
 from inbounds.training.interrupts import deferred_interrupt
 from inbounds.training.program import Programs, TrainingState, seed_keys
-from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+from inbounds.training.record import BEST_POLICY, EVALUATIONS, METRICS, RunFolder
 
 Callback = Callable[[dict[str, Any]], bool | None]
 """Called with every row that is logged; returning True stops the run after a checkpoint."""
@@ -104,9 +105,15 @@ class Training:
         self.collector.start()
         self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
 
-    def resume(self) -> int:
-        """Go on from the newest checkpoint and return its step."""
-        arrays, notes = read_checkpoint(latest_checkpoint(self.folder.checkpoints))
+    def resume(self, warn: Callable[[str], None]) -> int:
+        """Go on from the newest checkpoint that can be read and return its step."""
+        path, arrays, notes = newest_checkpoint(self.folder.checkpoints, warn)
+        recorded = self.folder.config()
+        if (notes.get("run"), notes.get("task")) != (recorded.get("id"), recorded["task"]):
+            raise CheckpointError(
+                f"{path} is of another run (of {notes.get('task')}) than {self.folder.path}. Put this run's own "
+                f"checkpoint in its place, or remove it."
+            )
         if notes["seeds"] != self.seeds or notes["environments"] != self.environments:
             raise ConfigurationError(
                 f"the checkpoint has seeds {notes['seeds']} and {notes['environments']} environments each, "
@@ -134,26 +141,31 @@ class Training:
             self.collector.restore(nest(arrays, "collector"))
         self.seconds = float(notes["seconds"])
         self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
-        self.folder.truncate_after(int(notes["step"]))
-        self.folder.amend_provenance(resumed_exactly=self.collector.exact_resume)
+        self._cut_logs(notes.get("logs", {}), int(notes["step"]), warn)
         return int(notes["step"])
+
+    def _cut_logs(self, written: Mapping[str, str], step: int, warn: Callable[[str], None]) -> None:
+        """Bring the logs to where a checkpoint was, and tell where they are not those that it was written with."""
+        for dropped in self.folder.cut_logs(step):
+            warn(dropped)
+        for name, found in self.folder.log_checksums().items():
+            if written.get(name, found) != found:
+                warn(
+                    f"{name} does not hold the rows up to step {step} that the run wrote: it was changed or damaged. "
+                    f"The run goes on, and the log keeps what it holds."
+                )
 
     @property
     def step(self) -> int:
         """Return the environment steps that every seed has taken."""
         return self.collector.turn * self.environments
 
-    @property
-    def begins_at_a_start(self) -> bool:
-        """Tell whether the first policy is one that the task recommends, and so worth judging before it learns."""
-        return self.spec.start is not None and getattr(self.learner, "start", "box") == "task"
-
     def run(self) -> None:
         """Train to the last step, evaluating and saving on the way; Ctrl-C saves at the next report, then raises."""
         config = self.config
         with deferred_interrupt() as asked:
-            if self.step == 0 and self.begins_at_a_start:
-                self._evaluate()  # what was sensible before may stay the best
+            if self.step == 0 and self.learner.starts_warm(self.spec):
+                self._evaluate()  # the reference action may stay the best policy
             while self.step < config.steps:
                 turns = self._turns_to_next_event()
                 began = time.perf_counter()
@@ -194,7 +206,7 @@ class Training:
         for name, value in values.items():
             if not np.all(np.isfinite(value)):
                 self._stop_diverged(name)
-        stop = False
+        rows = []
         for index, seed in enumerate(self.seeds):
             ended = [
                 value for which, value in zip(episodes.seed, episodes.value, strict=True) if which == index
@@ -213,9 +225,8 @@ class Training:
                 "lowest_reward": self.collector.lowest_reward,
                 **{name: float(value[index]) for name, value in values.items()},
             }
-            self.folder.log(METRICS, row)
-            stop = self._tell({"kind": "metrics", **row}) or stop
-        return stop
+            rows.append(row)
+        return self._report(METRICS, "metrics", rows)
 
     def _evaluate(self) -> bool:
         began = time.perf_counter()
@@ -225,7 +236,7 @@ class Training:
         spent = time.perf_counter() - began
         mean_return = np.asarray([np.mean(values) for values in found.returns])
         self.best = better_of(self.best, self.export(self.state.learner), mean_return)
-        stop = False
+        rows = []
         for index, seed in enumerate(self.seeds):
             row = {
                 "step": self.step,
@@ -241,12 +252,13 @@ class Training:
                 "seconds": round(self.seconds, 3),
                 "evaluation_seconds": round(spent, 3),
             }
-            self.folder.log(EVALUATIONS, row)
-            stop = self._tell({"kind": "evaluation", **row}) or stop
-        return stop
+            rows.append(row)
+        return self._report(EVALUATIONS, "evaluation", rows)
 
-    def _tell(self, row: dict[str, Any]) -> bool:
-        return any([bool(callback(row)) for callback in self.callbacks])
+    def _report(self, name: str, kind: str, rows: list[dict[str, Any]]) -> bool:
+        """Log one row per seed and tell the callbacks; return whether one of them wants to stop."""
+        self.folder.log(name, rows)
+        return any([bool(callback({"kind": kind, **row})) for row in rows for callback in self.callbacks])
 
     def save(self) -> Path:
         """Write a checkpoint with everything that a bit-identical resume needs."""
@@ -257,27 +269,26 @@ class Training:
             "seeds": self.seeds,
             "environments": self.environments,
             "seconds": self.seconds,
+            "run": self.folder.config().get("id"),
             "task": self.task.name,
             "learner": type(self.learner).__name__,
+            "logs": self.folder.log_checksums(),
         }
         tree = {"training": trimmed, "best": self.best, "collector": self.collector.save()}
         latest = self.export(self.state.learner)
-        kept = or_latest(self.best, latest) if self.config.policy == "best" else latest
-        self.folder.write_policy(flatten(kept))
+        self.folder.write_policy(flatten(latest))
+        self.folder.write_policy(flatten(or_latest(self.best, latest)), BEST_POLICY)
+        self.folder.sync_logs()
         return write_checkpoint(self.folder.checkpoints, self.step, tree, notes, self.config.keep)
 
     def _stop_diverged(self, name: str) -> None:
         """Keep the last good checkpoint, dump what the learner saw, and stop."""
-        from safetensors.numpy import save_file
-
         rows = self.programs.batch_of_turn(self.state, self.keys, np.int32(self.collector.turn - 1))
-        save_file(
-            flatten({"batch": rows, "learner": self.state.learner}),
-            self.folder.path / "divergence.safetensors",
-        )
+        seen = flatten({"batch": rows, "learner": self.state.learner})
+        write_pieces(self.folder.path / "divergence.safetensors", array_pieces(seen))
         raise DivergenceError(
             f"{name} is not a finite number at step {self.step}. The last batch and the parameters are in "
-            f"divergence.safetensors; resume from the last checkpoint with a smaller learning rate or reward scale."
+            f"divergence.safetensors; train again with a smaller learning rate or reward scale."
         )
 
 

@@ -49,6 +49,16 @@ def _free_of_container() -> int | None:
     return int(limit.read_text()) - int(used.read_text())
 
 
+def require_room(shapes: Any, available: int | None, path: Path) -> None:
+    """Refuse to open a run whose state cannot be held, before it is allocated."""
+    needed = bytes_of(shapes)
+    if available is not None and needed > SHARE_FOR_REPLAY * available:
+        raise ConfigurationError(
+            f"{path} describes a learner that needs {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB are "
+            f"free. Restore its config.json, or open it on a larger machine."
+        )
+
+
 def require_memory(shapes: Any, available: int | None, on_cpu: bool) -> None:
     """Refuse a state that cannot be held, before it is allocated.
 

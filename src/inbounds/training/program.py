@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from inbounds.learners.learner import Learner, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw
-from inbounds.replay.paths import draw_returns
-from inbounds.replay.ring import Layout, Replay, append, draw_places, draw_rows, empty_replay, rows_at
+from inbounds.replay.buffer import Layout, Replay, append, empty_replay, sample_rows
 
 
 class Counters(NamedTuple):
@@ -21,9 +20,9 @@ class Counters(NamedTuple):
     projections: jax.Array
     """Actions for which every proposal was rejected, so that a fallback was computed."""
     rejections: jax.Array
-    """Proposals that were turned down before one was accepted."""
+    """Proposals that were rejected before one was accepted."""
     acceptance: jax.Array
-    """Sum of the feasible share of all proposals, over `actions`."""
+    """Sum of the feasible fraction of all proposals, over `actions`."""
     actions: jax.Array
 
 
@@ -55,14 +54,9 @@ class Programs:
         """Prepare the programs; nothing is compiled before it is first called."""
         self.learner, self.spec = learner, spec
         self.environments, self.updates = environments, updates
-        # An on-policy learner's ring holds one rollout, so that it starts anew by overwriting the last one.
-        rollout: int = getattr(learner, "rollout", 0)
-        self.rollout_turns = max(1, rollout // environments) if rollout else 0
-        self.capacity = self.rollout_turns * environments if rollout else capacity
-        # A learner may ask for targets that follow an episode for several steps.
-        self.return_steps: int = getattr(learner, "return_steps", 1)
-        gamma: float | None = getattr(learner, "gamma", None)
-        self.discount = spec.discount if gamma is None else gamma
+        # An on-policy learner's buffer holds one rollout, and the next one overwrites it.
+        self.rollout_turns = max(1, learner.rollout // environments) if learner.rollout else 0
+        self.capacity = self.rollout_turns * environments if learner.rollout else capacity
         self.layout = Layout(spec.observation_size, spec.box.size, learner.objectives)
         self.init = jax.jit(self._init)
         self.act = jax.jit(self._act, static_argnames="warm")
@@ -74,9 +68,9 @@ class Programs:
         seeds = keys.shape[0]
         init_keys = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
         learner = jax.vmap(lambda key: self.learner.init(key, self.spec))(init_keys)
-        replay = jax.vmap(lambda _: empty_replay(len(self.learner.rings), self.capacity, self.layout.width))(
-            jnp.arange(seeds)
-        )
+        replay = jax.vmap(
+            lambda _: empty_replay(len(self.learner.buffers), self.capacity, self.layout.width)
+        )(jnp.arange(seeds))
         zeros = jnp.zeros(seeds, jnp.int32)
         return TrainingState(learner, replay, Counters(zeros, zeros, jnp.zeros(seeds), zeros))
 
@@ -155,38 +149,30 @@ class Programs:
 
         def rows(learner: Any, replay: Replay, key: jax.Array) -> jax.Array:
             row_key, _ = jax.random.split(key)
-            return draw_rows(
-                replay,
-                row_key,
-                self.updates,
-                self.learner.batch_size,
-                self.learner.shares(learner, self.spec, step),
-            )
+            return self._sample(learner, replay, row_key, step, self.updates)
 
         return jax.vmap(rows)(state.learner, state.replay, keys_of_turn(keys, turn, purpose=2))
 
     def _remember(self, replay: Replay, observation: jax.Array, draw: Draw, outcome: Outcome) -> Replay:
         memories = self.learner.remember(self.spec, observation, draw, outcome)
-        for ring, name in enumerate(self.learner.rings):
+        for buffer, name in enumerate(self.learner.buffers):
             memory = memories[name]
-            replay = append(replay, ring, self.layout.pack(memory.transition), memory.mask)
+            replay = append(replay, buffer, self.layout.pack(memory.transition), memory.mask)
         return replay
+
+    def _sample(
+        self, learner: Any, replay: Replay, key: jax.Array, step: jax.Array, updates: int
+    ) -> jax.Array:
+        fractions = self.learner.batch_fractions(learner, self.spec, step)
+        return sample_rows(replay, key, updates, self.learner.batch_size, fractions)
 
     def _update(
         self, learner: Any, replay: Replay, key: jax.Array, step: jax.Array, updates: int
     ) -> tuple[Any, Metrics]:
         """Take gradient steps for one seed: all rows and all noise are drawn at once, then scanned over."""
         row_key, noise_key = jax.random.split(key)
-        places = draw_places(
-            replay, row_key, updates, self.learner.batch_size, self.learner.shares(learner, self.spec, step)
-        )
+        batches = self.layout.unpack(self._sample(learner, replay, row_key, step, updates))
         noise = jax.vmap(lambda one: self.learner.noise(one, self.spec))(jax.random.split(noise_key, updates))
-        if self.return_steps == 1:
-            batches = self.layout.unpack(rows_at(replay, places))
-        else:
-            batches = draw_returns(
-                replay, self.layout, places, self.environments, self.return_steps, self.discount
-            )
 
         def one_update(carry: Any, inputs: Any) -> tuple[Any, Metrics]:
             batch, drawn = inputs

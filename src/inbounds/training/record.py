@@ -1,21 +1,39 @@
-"""The run folder: resolved configuration, provenance, metrics and evaluations, each line whole or not there."""
+"""The run folder: resolved configuration, provenance, metrics, evaluations and checkpoints, each whole or not there."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inbounds.deploy.sealed_arrays import meaning_of_run, write_sealed
 from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.limits import require_moderate
+from inbounds.reading import Shape, read_object
+from inbounds.storage.files import make_folder, plain, remove_parts, write_json
+from inbounds.storage.locks import locked
+from inbounds.storage.logs import append_rows, cut_log, log_checksum, read_rows, sync_log
+from inbounds.storage.sealed_arrays import POLICY_FILES, checksum_of_json, meaning_of_run, write_sealed
+from inbounds.training.record_shapes import CONFIG_SHAPE, PROVENANCE_SHAPE, ROW_SHAPES
 
 if TYPE_CHECKING:
     from inbounds.tasks.task import Task
 
-CONFIG, PROVENANCE, POLICY = "config.json", "provenance.json", "policy.safetensors"
+CONFIG, PROVENANCE = "config.json", "provenance.json"
+POLICY, BEST_POLICY = POLICY_FILES["last"], POLICY_FILES["best"]
 METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
+REMEDIES = {
+    CONFIG: "Restore it or train again; a resumed run takes other settings as options.",
+    PROVENANCE: "Restore it; or remove it and resume, and a new one is written.",
+}
+"""What to do about a damaged description."""
+SEAL = "sha256"
+"""The field of config.json and provenance.json that holds the checksum of the others."""
+CHECKPOINT = re.compile(r"step-(\d{12})")
+"""The names of checkpoints; whatever else lies beside them belongs to the user."""
 
 
 def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -> None:
@@ -30,7 +48,14 @@ def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -
 
 def as_recorded(values: Any) -> Any:
     """Return values as a run folder gives them back: what JSON does not know becomes what it does."""
-    return json.loads(json.dumps(values, default=_plain))
+    return json.loads(json.dumps(values, default=plain))
+
+
+def as_tuples(value: Any) -> Any:
+    """Return JSON's lists as the tuples that settings are made of."""
+    if isinstance(value, dict):
+        return {name: as_tuples(entry) for name, entry in value.items()}
+    return tuple(as_tuples(entry) for entry in value) if isinstance(value, list | tuple) else value
 
 
 class RunFolder:
@@ -45,86 +70,127 @@ class RunFolder:
         """Return where checkpoints lie."""
         return self.path / "checkpoints"
 
+    def checkpoint_folders(self) -> list[Path]:
+        """Return the checkpoints, oldest first."""
+        return checkpoints_in(self.checkpoints)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from writing this run, and remove what a killed one left unfinished."""
+        make_folder(self.path)
+        with locked(self.path):
+            remove_parts(self.path, (CONFIG, PROVENANCE, POLICY, BEST_POLICY, METRICS, EVALUATIONS))
+            remove_parts(self.checkpoints)
+            yield
+
     def create(self, config: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
-        """Start a new run; an existing one is never overwritten."""
+        """Start a new run; an existing one is never overwritten, nor added to where its configuration is lost."""
         if (self.path / CONFIG).exists():
-            raise ConfigurationError(f"{self.path} holds a run already. Choose another folder, or resume it.")
-        self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / CONFIG).write_text(json.dumps(config, indent=1, default=_plain) + "\n")
-        (self.path / PROVENANCE).write_text(json.dumps(provenance, indent=1, default=_plain) + "\n")
+            raise ConfigurationError(
+                f"{self.path} holds a run already. Go on with it by `inbounds train --resume {self.path}` or "
+                f"train(..., resume=True), or choose another folder."
+            )
+        if any((self.path / name).exists() for name in (METRICS, EVALUATIONS, self.checkpoints.name)):
+            raise ConfigurationError(
+                f"{self.path} holds the logs or checkpoints of a run, but no {CONFIG}. Restore that file and resume, "
+                f"or choose another folder."
+            )
+        self._write(PROVENANCE, provenance)
+        # Last, since with it the folder holds a run.
+        self._write(CONFIG, {"id": uuid.uuid4().hex, **config})
 
     def config(self) -> dict[str, Any]:
-        """Return the resolved configuration."""
-        return self._json(CONFIG)
+        """Return the resolved configuration, with the fields that every run has."""
+        config = self._json(CONFIG, CONFIG_SHAPE)
+        require_moderate(config["learner"])
+        return config
 
     def provenance(self) -> dict[str, Any]:
         """Return where the run was made."""
-        return self._json(PROVENANCE)
+        return self._json(PROVENANCE, PROVENANCE_SHAPE)
+
+    def restore_provenance(self, values: Mapping[str, Any]) -> None:
+        """Write down where a run is made from now on, if its own account is lost."""
+        if not (self.path / PROVENANCE).exists():
+            self._write(PROVENANCE, values)
 
     def amend_provenance(self, **values: Any) -> None:
-        """Add facts that only became known later, such as a resume."""
-        (self.path / PROVENANCE).write_text(
-            json.dumps({**self.provenance(), **values}, indent=1, default=_plain) + "\n"
-        )
+        """Add facts that only became known later."""
+        self._write(PROVENANCE, {**self.provenance(), **values})
 
-    def extend(self, steps: int) -> None:
-        """Record that a resumed run goes on to another last step than it was started for."""
+    def record_resume(self, training: Mapping[str, Any], step: int, when: str, is_exact: bool) -> None:
+        """Record that the run goes on from a step, and which of its settings are others from there on."""
         config = self.config()
-        if config["training"]["steps"] != steps:
-            config["training"]["steps"] = steps
-            (self.path / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
+        before, now = config["training"], {**config["training"], **as_recorded(training)}
+        changed = {
+            name: [before.get(name), value] for name, value in now.items() if before.get(name) != value
+        }
+        resumes = [
+            *self.provenance().get("resumes", []),
+            {"step": step, "when": when, **({"changed": changed} if changed else {})},
+        ]
+        self.amend_provenance(resumed_exactly=is_exact, resumes=resumes)
+        if changed:
+            self._write(CONFIG, {**config, "training": now})
 
-    def write_policy(self, arrays: Mapping[str, Any]) -> None:
-        """Write what acting needs, all seeds on a leading axis; small enough to be sent around."""
-        temporary = self.path / f".{POLICY}"
-        write_sealed(temporary, arrays, meaning_of_run(self.config()))
-        temporary.replace(self.path / POLICY)
+    def write_policy(self, arrays: Mapping[str, Any], name: str = POLICY) -> None:
+        """Write the arrays that acting needs, all seeds on a leading axis."""
+        write_sealed(self.path / name, arrays, meaning_of_run(self.config()))
 
-    def log(self, name: str, row: Mapping[str, Any]) -> None:
-        """Append one line to metrics or evaluations."""
-        with open(self.path / name, "a", encoding="utf-8") as handle:
-            handle.write(json.dumps(row, default=_plain) + "\n")
+    def log(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append lines to metrics or evaluations."""
+        append_rows(self.path / name, rows)
 
-    def truncate_after(self, step: int) -> None:
-        """Forget lines beyond a checkpoint that a resumed run is about to write again."""
+    def sync_logs(self) -> None:
+        """Wait until every line is on the disk, as a checkpoint that counts on them requires."""
         for name in (METRICS, EVALUATIONS):
-            kept = [row for row in self.rows(name) if row["step"] <= step]
-            if (self.path / name).exists():
-                (self.path / name).write_text("".join(json.dumps(row) + "\n" for row in kept))
+            sync_log(self.path / name)
+
+    def log_checksums(self) -> dict[str, str]:
+        """Return checksums of the logs, by which a checkpoint knows those that belong to it."""
+        return {name: log_checksum(self.path / name) for name in (METRICS, EVALUATIONS)}
+
+    def cut_logs(self, last: int) -> list[str]:
+        """Forget lines beyond a step that a resumed run is about to write again; return what else was dropped."""
+        told = []
+        for name in (METRICS, EVALUATIONS):
+            if count := cut_log(self.path / name, last):
+                told.append(
+                    f"{name} ended with {count} damaged line(s), as a process leaves them that is killed while "
+                    f"writing. They were dropped."
+                )
+        return told
 
     def rows(self, name: str) -> Iterator[dict[str, Any]]:
-        """Read a JSONL file, naming a damaged line instead of passing over it."""
-        path = self.path / name
-        if not path.exists():
-            return
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InvalidInputError(
-                    f"line {number} of {path} is damaged ({error}). Remove the line, or resume the run."
-                ) from error
-            yield row
+        """Read metrics or evaluations, naming a damaged line instead of passing over it."""
+        return read_rows(self.path / name, ROW_SHAPES[name])
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _write(self, name: str, values: Mapping[str, Any]) -> None:
+        """Write a description with the checksum of its content."""
+        content = as_recorded(values)
+        write_json(self.path / name, {**content, SEAL: checksum_of_json(content)})
+
+    def _json(self, name: str, shape: Shape) -> dict[str, Any]:
         try:
-            read: dict[str, Any] = json.loads((self.path / name).read_text())
+            content = read_object(self.path / name, REMEDIES[name], shape)
         except FileNotFoundError as error:
             raise InvalidInputError(
                 f"{self.path} is not a run: it has no {name}. Give the folder that training wrote."
             ) from error
-        except json.JSONDecodeError as error:
+        seal = content.pop(SEAL, None)
+        if seal is not None and seal != checksum_of_json(content):
             raise InvalidInputError(
-                f"{self.path / name} is damaged ({error}). Restore it or train again."
-            ) from error
-        return read
+                f"{self.path / name} is not as it was written: it was changed or damaged. {REMEDIES[name]}"
+            )
+        return content
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no place in a run folder")
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return the folders that are named like checkpoints, oldest first."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if CHECKPOINT.fullmatch(path.name) and path.is_dir())
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step in the name of a checkpoint."""
+    return int(checkpoint.name.removeprefix("step-"))

@@ -24,7 +24,7 @@ class RewardWarning:
     def __init__(self, learner: Any, tell: Callable[[str], None] = told_by_python) -> None:
         """Watch learners that are trained on the augmented MDP; the others need no sign."""
         self.tell = tell
-        self.is_needed = bool(getattr(learner, "augmented", False)) or "augmented" in learner.rings
+        self.is_needed = learner.augmented
 
     def __call__(self, row: dict[str, Any]) -> None:
         """Look at one row."""

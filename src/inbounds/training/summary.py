@@ -23,8 +23,8 @@ class RunSummary:
     """The last evaluation, one row per seed."""
     worst_violation: float
     """The worst over all evaluations; training refuses anything above zero at the environment's door."""
-    kept: tuple[dict[str, Any], ...] = ()
-    """The evaluation of each seed whose policy the folder holds: its best, or the last one."""
+    best: tuple[dict[str, Any], ...] = ()
+    """The best evaluation of each seed; the folder holds its policy beside the last one."""
     preparation_seconds: float | None = None
     """Part of the training time that passed before the first step: compiling, and FlowPG's training of its flow."""
 
@@ -42,7 +42,7 @@ class RunSummary:
             step=last,
             evaluations=tuple(row for row in rows if row["step"] == last),
             worst_violation=max((row["worst_violation"] for row in rows), default=0.0),
-            kept=kept_rows(rows, last, is_best=config["training"].get("policy") == "best"),
+            best=best_rows(rows),
             preparation_seconds=folder.provenance().get("preparation_seconds"),
         )
 
@@ -61,7 +61,7 @@ class RunSummary:
             [
                 f"{self.task}, {self.learner}, {self.step:,} steps, {len(self.evaluations)} seed(s)",
                 f"  return             {returns.mean():.4g} +- {returns.std():.2g} over seeds",
-                *kept_line(self),
+                *best_line(self),
                 f"  valid action rate  {valid.mean():.3f}",
                 f"  projections        {self.column('training_projections').mean():,.0f} in training per seed",
                 f"  worst violation    {self.worst_violation:g}",
@@ -71,22 +71,19 @@ class RunSummary:
         )
 
 
-def kept_rows(rows: list[dict[str, Any]], last: int, *, is_best: bool) -> tuple[dict[str, Any], ...]:
-    """Return each seed's row of the evaluation whose policy is kept; of equal ones the first, as in training."""
-    seeds = sorted({row["seed"] for row in rows})
-    if not is_best:
-        return tuple(row for row in rows if row["step"] == last)
+def best_rows(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Return the best evaluation of each seed; of equal ones the first, as training chooses it."""
     return tuple(
         max((row for row in rows if row["seed"] == seed), key=lambda row: np.float32(row["return"]))
-        for seed in seeds
+        for seed in sorted({row["seed"] for row in rows})
     )
 
 
-def kept_line(summary: RunSummary) -> list[str]:
-    """Return a line that says which policies were kept, where they are not the last ones."""
-    steps = [row["step"] for row in summary.kept]
+def best_line(summary: RunSummary) -> list[str]:
+    """Return a line about the best evaluations, unless the last ones are the best."""
+    steps = [row["step"] for row in summary.best]
     if all(step == summary.step for step in steps):
         return []
-    mean = np.mean([row["return"] for row in summary.kept])
+    mean = np.mean([row["return"] for row in summary.best])
     when = f"step {steps[0]:,}" if len(set(steps)) == 1 else f"steps {min(steps):,} to {max(steps):,}"
-    return [f"  kept policy        that of {when}, the best evaluated: {mean:.4g}"]
+    return [f"  best return        {mean:.4g}, evaluated at {when}"]

@@ -1,0 +1,72 @@
+"""Locks: one process and one thread at a time, for as long as they live."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from inbounds.errors import FolderBusyError
+from inbounds.storage import locks
+from inbounds.storage.locks import is_locked, locked
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from inbounds.storage.locks import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_another_process_is_kept_out_until_the_first_one_is_gone(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        try:
+            assert is_locked(tmp_path)
+            with pytest.raises(FolderBusyError, match="Wait until it has ended"), locked(tmp_path):
+                pass
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    assert not is_locked(tmp_path)
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
+
+
+def test_another_thread_is_kept_out_and_the_same_one_may_enter_again(tmp_path: Path) -> None:
+    refused: list[bool] = []
+
+    def enter() -> None:
+        try:
+            with locked(tmp_path):
+                refused.append(False)
+        except FolderBusyError:
+            refused.append(True)
+
+    with locked(tmp_path), locked(tmp_path / "." / ""):
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    enter()
+    assert refused == [True, False]
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    with locked(tmp_path):
+        assert not is_locked(tmp_path)
+    assert fcntl.flock is refuse
