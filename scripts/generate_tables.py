@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inbounds.benchmark.collecting import REFERENCES, is_result_file, read_references
-from inbounds.benchmark.results import Result, load_result
-from inbounds.benchmark.suite import SUITES
+from inbounds.experiments.collecting import REFERENCES, is_result_file, read_references
+from inbounds.experiments.results import Result, load_result
+from inbounds.experiments.suites import SUITES
 from inbounds.report.tables import (
     NOT_RUN,
     headline_table,

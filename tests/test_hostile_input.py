@@ -18,19 +18,19 @@ from typing import Any
 
 import pytest
 
-from inbounds.benchmark import execute
-from inbounds.benchmark.cell import Cell
-from inbounds.benchmark.execute import Job
-from inbounds.benchmark.plan import Planned
-from inbounds.benchmark.results import save_result
-from inbounds.benchmark.suite import SUITES
 from inbounds.cli import catalogue
 from inbounds.cli.display import LiveDisplay
 from inbounds.cli.main import main
 from inbounds.cli.output import command, require_writable, shown
 from inbounds.cli.terminal import Terminal
 from inbounds.cli.trackers import TensorBoardTracker
-from tests.benchmark.synthetic_runs import make_result, write_run
+from inbounds.experiments import execute
+from inbounds.experiments.execute import Job
+from inbounds.experiments.experiment import Cell
+from inbounds.experiments.plan import Planned
+from inbounds.experiments.results import save_result
+from inbounds.experiments.suites import SUITES
+from tests.experiments.synthetic_runs import make_result, write_run
 
 Captured = pytest.CaptureFixture[str]
 POLICY = Path(__file__).resolve().parent.parent / "policies" / "reacher"
@@ -110,7 +110,7 @@ def test_a_figure_keeps_the_dots_of_its_name(tmp_path: Path) -> None:
 
 
 def test_a_result_is_collected_with_a_command_that_can_be_pasted(run: Path) -> None:
-    from inbounds.benchmark.results import collect_run
+    from inbounds.experiments.results import collect_run
 
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "task": "x; rm -rf ."}))
@@ -292,19 +292,19 @@ def _evaluate_quickly(evaluate_one: Callable[..., None]) -> Callable[..., None]:
     """Return the same with an evaluation that plays nothing."""
     import numpy as np
 
-    from inbounds.benchmark import evaluation
-    from inbounds.benchmark.solver_calls import SolverCalls
+    from inbounds.evaluation import protocol
+    from inbounds.evaluation.solver_calls import SolverCalls
 
-    def found(opened: Any, episodes: int, preference: tuple[float, float]) -> evaluation.FinalEvaluation:
+    def found(opened: Any, episodes: int, preference: tuple[float, float]) -> protocol.FinalEvaluation:
         one = np.zeros(1)
         calls = SolverCalls((), {}, (0,), 0)
-        return evaluation.FinalEvaluation(
+        return protocol.FinalEvaluation(
             (0,), 1, preference, np.zeros((1, 1)), one, one, one, None, 0.0, calls
         )
 
     def quickly(terminal: Any, opened: Any, options: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluation, "evaluate_run", found)
+            patch.setattr(protocol, "evaluate_run", found)
             evaluate_one(terminal, opened, options)
 
     return quickly
@@ -606,7 +606,7 @@ def test_a_cell_at_work_elsewhere_leaves_the_suite_undone(
 def test_cells_are_asked_to_save_when_their_runner_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inbounds.benchmark.plan import Speeds, plan
+    from inbounds.experiments.plan import Speeds, plan
 
     class LostError(Exception):
         pass

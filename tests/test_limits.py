@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.benchmark.trained import TrainedRun
 from inbounds.cli.options import parse
 from inbounds.constraints import constraint_from_json
 from inbounds.deploy.policy import head_of, read_plan
 from inbounds.errors import ConfigurationError, ConstraintError, InboundsError
+from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.flowpg import FlowPg
 from inbounds.learners.registry import make_learner
 from inbounds.training.api import train

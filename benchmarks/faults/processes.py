@@ -120,8 +120,9 @@ def try_kill_anytime(runs: Any, whole: dict[str, Any], base: Path, seed: int, le
 
 def try_second_writer(runs: Any, whole: dict[str, Any], base: Path, ledger: Ledger) -> None:
     """Let several want to write the folder of a run that a process is training, and let that one finish."""
-    from benchmarks.faults.runs import require_same
     from inbounds.benchmark import worker
+
+    from benchmarks.faults.runs import require_same
     from inbounds.errors import FolderBusyError
 
     folder, fault = base / "shared", "a second process on the folder"

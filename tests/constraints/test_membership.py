@@ -7,8 +7,8 @@ import pytest
 
 import inbounds as ib
 from inbounds.constraints import Constraint
-from inbounds.constraints.membership import membership_test
 from inbounds.constraints.situation import Situation
+from inbounds.deploy.membership import membership_test
 from inbounds.errors import InvalidInputError
 
 D, SIZE = 4, 9

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import inbounds as ib
-from inbounds.benchmark.audited_policy import open_policy
+from inbounds.auditing.audited_policy import open_policy
 from inbounds.deploy.export import export
 from inbounds.deploy.export_check import compare, session
 from inbounds.deploy.export_manifest import sealed

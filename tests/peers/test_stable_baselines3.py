@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.benchmark.audit import audit
+from inbounds.auditing.audit import audit
 from inbounds.errors import CheckpointError
 
 sb3: Any = pytest.importorskip("stable_baselines3")

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from inbounds.benchmark.published import Published
-from inbounds.benchmark.results import save_result
-from inbounds.benchmark.statistics import Interval
 from inbounds.cli.main import main
 from inbounds.errors import InvalidInputError
+from inbounds.experiments.results import save_result
 from inbounds.report.live import make_server
 from inbounds.report.page import embedded, film_as_text, render_page
 from inbounds.report.page_data import band_data, chosen, page_data
+from inbounds.report.published import Published
+from inbounds.report.statistics import Interval
 from inbounds.report.verdict import labels, summarise, verdict
-from tests.benchmark.synthetic_runs import make_result, write_run
+from tests.experiments.synthetic_runs import make_result, write_run
 
 
 def data_in(page: str) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def live(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     folder = write_run(tmp_path / "run", is_final=False)
 
     def collect() -> dict[str, Any]:
-        from inbounds.benchmark.collecting import read_results
+        from inbounds.experiments.collecting import read_results
 
         return page_data(read_results([folder]), {}, "Live", {})
 

@@ -20,7 +20,7 @@ from inbounds.report.tables import (
     trivial,
     violations_table,
 )
-from tests.benchmark.synthetic_runs import make_result
+from tests.experiments.synthetic_runs import make_result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -216,8 +216,8 @@ WRITERS = {
     "touch",
 }
 ELSEWHERE = {
-    ("benchmark/execute.py", "open"): "the output of a worker, written by the process itself",
-    ("benchmark/ray_cluster.py", "open"): "the output of a worker, written by the process itself",
+    ("experiments/execute.py", "open"): "the output of a worker, written by the process itself",
+    ("experiments/ray_cluster.py", "open"): "the output of a worker, written by the process itself",
     ("cli/output.py", "open"): "the null device",
 }
 

@@ -16,8 +16,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import inbounds as ib
-from inbounds.benchmark.trained import TrainedRun
 from inbounds.errors import ConfigurationError
+from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.learner import Spec
 from inbounds.learners.registry import make_learner
 from inbounds.policies.networks import InputLayer, InputScale, apply_network, init_network

@@ -1,4 +1,4 @@
-"""Tasks by name: nine of them, each also a Gymnasium id, and help for whoever mistypes."""
+"""Tasks by name: eleven of them, each also a Gymnasium id, and help for whoever mistypes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from inbounds.tasks.registry import register_environments
 from inbounds.tasks.spaces import ConstrainedBox
 
 NINE = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "nsfnet20d", "bss3z", "bss5z")
+ALL = (*NINE, "polytope50", "allocation")
 
 
-def test_there_are_nine_tasks() -> None:
-    assert names() == NINE
+def test_the_papers_nine_tasks_come_first_and_two_synthetic_ones_follow() -> None:
+    assert names() == ALL
 
 
-@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize("name", ALL)
 def test_a_task_is_complete(name: str) -> None:
     task = make(name)
     assert task.name == name
@@ -34,7 +35,7 @@ def test_a_task_is_complete(name: str) -> None:
     assert task.source
 
 
-@pytest.mark.parametrize("name", NINE)
+@pytest.mark.parametrize("name", ALL)
 def test_gymnasium_knows_a_task_with_its_horizon(name: str) -> None:
     task = make(name)
     specification = gymnasium.spec(task.environment_id)
@@ -42,7 +43,7 @@ def test_gymnasium_knows_a_task_with_its_horizon(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if "nsfnet" in name else name for name in NINE]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "nsfnet" in name else name for name in ALL]
 )
 def test_a_made_environment_is_the_task(name: str) -> None:
     task = make(name)

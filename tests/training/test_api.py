@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import inbounds as ib
-from inbounds.benchmark.trained import TrainedRun
 from inbounds.errors import ConfigurationError
+from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.aram import Aram
 from inbounds.learners.registry import make_learner
 from inbounds.tasks.task import AssembledTask

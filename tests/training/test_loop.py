@@ -292,7 +292,7 @@ def test_a_loaded_policy_acts_feasibly_and_repeatably(compiled_run):
 
 
 def test_a_loaded_policy_is_centred_where_the_trained_one_is(compiled_run):
-    from inbounds.benchmark.trained import TrainedRun
+    from inbounds.evaluation.trained import TrainedRun
 
     run = TrainedRun.open(compiled_run[0], task=moving_task())
     import jax

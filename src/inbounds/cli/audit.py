@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="inbounds audit", args=arguments)
     prepare_device("cpu")
     started_device()
-    from inbounds.benchmark.audit import audit
+    from inbounds.auditing.audit import audit
 
     if options.out is not None:
         require_writable(options.out / "certificate.json")
@@ -104,10 +104,10 @@ def nothing_certified() -> Iterator[None]:
 def audited_task(name: str) -> Any:
     """Return a task by its name, or import one; a function that makes a task is called."""
     if ":" not in name:
-        from inbounds.benchmark.tasks import find_task
+        from inbounds.tasks.registry import make
 
-        return find_task(name)
-    from inbounds.benchmark.audited_policy import imported
+        return make(name)
+    from inbounds.auditing.audited_policy import imported
     from inbounds.tasks.task import Task
 
     found = imported(name)

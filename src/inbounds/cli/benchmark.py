@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
     prepare_device(options.device)
     # Cells are processes that share the device: none, this one included, may reserve most of its memory at start.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from inbounds.benchmark.suite import missing_learners, suite_by_name
+    from inbounds.experiments.suites import missing_learners, suite_by_name
 
     terminal = Terminal()
     options = dataclasses.replace(options, jobs=jobs_of(options))
@@ -102,7 +102,7 @@ def run(arguments: list[str]) -> int:
 
 def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
     """Run what is wanted of the cells, say what is left, and return the exit status."""
-    from inbounds.benchmark.plan import State
+    from inbounds.experiments.plan import State
     from inbounds.training.interrupts import Requests
 
     asked, wanted = Requests(), [cell for cell in cells if is_wanted(cell, options)]
@@ -126,8 +126,8 @@ def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
 
 def collect(terminal: Terminal, suite: str, options: Options) -> bool:
     """Write the results of finished cells and show them; tell whether every finished cell could be read."""
-    from inbounds.benchmark.collecting import finished_cells
-    from inbounds.benchmark.results import save_result
+    from inbounds.experiments.collecting import finished_cells
+    from inbounds.experiments.results import save_result
 
     target = (options.results or options.out / "results") / suite
     damaged: list[str] = []
@@ -147,8 +147,8 @@ def collect(terminal: Terminal, suite: str, options: Options) -> bool:
 
 def is_wanted(planned: Any, options: Options) -> bool:
     """Tell whether a cell is to be worked on: what is left of it, unless it failed and is not to be tried again."""
-    from inbounds.benchmark.plan import State
-    from inbounds.benchmark.worker import TRAINED
+    from inbounds.experiments.plan import State
+    from inbounds.experiments.worker import TRAINED
 
     if planned.state is State.FINISHED or (planned.state is State.FAILED and not options.retry):
         return False
@@ -173,15 +173,15 @@ def jobs_of(options: Options) -> int:
 
 def play_references(terminal: Terminal, options: Options) -> int:
     """Play the reference policies of the tasks asked for and keep what they got in references.json."""
-    from inbounds.benchmark.collecting import read_measured
-    from inbounds.benchmark.references import measure_references
-    from inbounds.benchmark.tasks import known_tasks
+    from inbounds.evaluation.baselines import measure_references
+    from inbounds.experiments.collecting import read_measured
+    from inbounds.tasks.registry import names
     from inbounds.training.provenance import provenance
 
     path = (options.results or options.out / "results") / "references.json"
     known = read_measured(path) if path.exists() else {}
     steps = 200_000 if options.steps is None else options.steps
-    found = measure_references(options.tasks or known_tasks(), 100, steps, terminal.say)
+    found = measure_references(options.tasks or names(), 100, steps, terminal.say)
     origin = provenance()
     tasks = known | {task: {"played": {**policies}, "provenance": origin} for task, policies in found.items()}
     write_json(path, {"format": 1, "tasks": tasks})
@@ -191,8 +191,8 @@ def play_references(terminal: Terminal, options: Options) -> int:
 
 def make_plan(options: Options) -> list[Any]:
     """Return the cells of the suite with their state and estimated time."""
-    from inbounds.benchmark.plan import Speeds, plan
-    from inbounds.benchmark.suite import available_cells, suite_by_name
+    from inbounds.experiments.plan import Speeds, plan
+    from inbounds.experiments.suites import available_cells, suite_by_name
 
     suite = suite_by_name(options.suite)
     asked = available_cells(suite, options.tasks, options.learners, options.presets, options.variants)
@@ -208,8 +208,8 @@ def adjusted(cell: Any, options: Options) -> Any:
 
 def measurements(options: Options) -> list[Any]:
     """Return all results at hand, for their speeds; one that is damaged tells none."""
-    from inbounds.benchmark.collecting import is_result_file
-    from inbounds.benchmark.results import load_result
+    from inbounds.experiments.collecting import is_result_file
+    from inbounds.experiments.results import load_result
 
     roots = [options.results or options.out / "results", Path("benchmarks") / "results"]
     files = [file for root in roots if root.is_dir() for file in sorted(root.rglob("*.json"))]
@@ -228,7 +228,7 @@ def this_device(asked: str | None = None) -> str:
 
 def show_plan(terminal: Terminal, suite: Any, cells: Sequence[Any], options: Options) -> None:
     """Print what will run and what it will cost, or what is not known about that."""
-    from inbounds.benchmark.plan import State, total_seconds
+    from inbounds.experiments.plan import State, total_seconds
 
     about = f": {suite.question} (paper: {suite.shows})"
     terminal.say(Text.assemble((suite.name, "bold"), about))
@@ -271,10 +271,10 @@ def execute(terminal: Terminal, cells: Sequence[Any], options: Options, asked: A
     if options.ray is not None:
         if options.only is not None:
             raise ConfigurationError("nodes of a cluster train and judge. Leave --only or --ray out.")
-        from inbounds.benchmark.ray_cluster import run_on_ray
+        from inbounds.experiments.ray_cluster import run_on_ray
 
         return run_on_ray(cells, options.ray, terminal.say)
-    from inbounds.benchmark.execute import run_locally
+    from inbounds.experiments.execute import run_locally
 
     jobs = options.jobs or 1
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str((options.out / ".compiled").resolve()))
@@ -290,7 +290,7 @@ def execute(terminal: Terminal, cells: Sequence[Any], options: Options, asked: A
 
 def show_results(terminal: Terminal, results: Sequence[Any]) -> None:
     """Print the final table: mean and deviation over seeds, as the paper does."""
-    from inbounds.benchmark.statistics import mean_and_deviation
+    from inbounds.report.statistics import mean_and_deviation
     from inbounds.report.tables import number
 
     if not results:

@@ -40,8 +40,8 @@ def run(arguments: list[str]) -> int:
 
 def tasks_table(is_alone: bool) -> Table:
     """Return one row per task; reference policies only where the table has the page to itself."""
-    from inbounds.benchmark.tasks import find_task, known_tasks
     from inbounds.tasks import reference_names
+    from inbounds.tasks.registry import make, names
 
     table = Table(title="Tasks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", style="bold", no_wrap=True)
@@ -51,8 +51,8 @@ def tasks_table(is_alone: bool) -> Table:
     table.add_column("horizon", justify="right")
     if is_alone:
         table.add_column("reference policies")
-    for name in known_tasks():
-        task = find_task(name)
+    for name in names():
+        task = make(name)
         table.add_row(
             name,
             task.constraint.formula(),
@@ -87,7 +87,7 @@ def presets_of(learner: object) -> tuple[str, ...]:
 
 def suites_table(is_alone: bool) -> Table:
     """Return one row per suite."""
-    from inbounds.benchmark.suite import SUITES
+    from inbounds.experiments.suites import SUITES
 
     table = Table(
         title="Suites of `inbounds benchmark`", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False

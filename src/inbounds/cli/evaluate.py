@@ -58,8 +58,8 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="inbounds evaluate", args=arguments)
     prepare_device(options.device)
     started_device(options.device)
-    from inbounds.benchmark.trained import TrainedRun, run_folders
     from inbounds.errors import ConfigurationError
+    from inbounds.evaluation.trained import TrainedRun, run_folders
 
     if not options.runs:
         raise ConfigurationError("which run? Give its folder: inbounds evaluate runs/demo.")
@@ -72,13 +72,13 @@ def run(arguments: list[str]) -> int:
 
 def evaluate_one(terminal: Terminal, opened: Any, options: Options) -> None:
     """Evaluate one run, print its tables and write its file."""
-    from inbounds.benchmark.evaluation import (
+    from inbounds.evaluation.inference import time_inference
+    from inbounds.evaluation.protocol import (
         evaluate_run,
         has_preferences,
         suggested_preference,
         sweep_preferences,
     )
-    from inbounds.benchmark.inference import time_inference
     from inbounds.training.provenance import provenance
 
     final = evaluate_run(opened, options.episodes, options.preference)
@@ -96,7 +96,7 @@ def evaluate_one(terminal: Terminal, opened: Any, options: Options) -> None:
     elif options.sweep:
         terminal.print("no sweep: this policy was trained for one preference.")
     if options.against is not None:
-        from inbounds.benchmark.paired import compare_with_reference
+        from inbounds.evaluation.paired import compare_with_reference
 
         paired = compare_with_reference(opened, options.against, options.against_episodes, options.preference)
         low, high = paired.interval
@@ -162,7 +162,7 @@ def final_table(opened: Any, final: Any) -> Table:
 
 def front_table(points: list[Any], chosen: Any) -> Table:
     """Return the sweep with its non-dominated points marked."""
-    from inbounds.benchmark.evaluation import is_on_front
+    from inbounds.evaluation.protocol import is_on_front
 
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title="return versus validity, one policy", title_justify="left"

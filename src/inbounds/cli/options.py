@@ -129,7 +129,7 @@ def parse(arguments: list[str]) -> Request:
 
 def resumed(config: Mapping[str, Any], folder: Path) -> tuple[Any, TrainingConfig]:
     """Return the learner and the training settings that a run's configuration records."""
-    from inbounds.benchmark.trained import recorded_learner
+    from inbounds.evaluation.trained import recorded_learner
 
     fields = {field.name for field in dataclasses.fields(TrainingConfig)}
     training = {key: as_tuples(value) for key, value in config["training"].items() if key in fields}

@@ -43,11 +43,11 @@ def run(arguments: list[str]) -> int:
     """Film an episode."""
     options = tyro.cli(Options, prog="inbounds render", args=arguments)
     started_device()
-    from inbounds.benchmark.inference import compiled_policy
-    from inbounds.benchmark.tasks import find_task
-    from inbounds.benchmark.trained import TrainedRun
+    from inbounds.evaluation.inference import compiled_policy
+    from inbounds.evaluation.trained import TrainedRun
+    from inbounds.report.video import write_video
     from inbounds.tasks import reference_names, reference_policy
-    from inbounds.tasks.video import write_video
+    from inbounds.tasks.registry import make
 
     if Path(options.policy).is_dir():
         opened = TrainedRun.open(options.policy)
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
             raise ConfigurationError(
                 "which task? A reference policy needs one: inbounds render reacher --policy uniform."
             )
-        task, name = find_task(options.task), options.policy
+        task, name = make(options.task), options.policy
         if name not in reference_names(task):
             raise InvalidInputError(
                 f"'{name}' is neither a run folder nor a reference policy of {task.name}. "

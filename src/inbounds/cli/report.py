@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
         raise ConfigurationError("a report of what? Give run folders or results: inbounds report runs/demo.")
     if options.live:
         return follow(options)
-    from inbounds.benchmark.collecting import read_results
+    from inbounds.experiments.collecting import read_results
     from inbounds.report.page import render_page
 
     terminal, results = Terminal(), read_results(options.runs)
@@ -72,7 +72,7 @@ def default_page(first: Path) -> Path:
 
 def collect(options: Options) -> dict[str, Any]:
     """Read everything again and return the page's data."""
-    from inbounds.benchmark.collecting import read_results, references_near
+    from inbounds.experiments.collecting import read_results, references_near
     from inbounds.report.page_data import page_data
 
     title = options.title or f"Report on {', '.join(path.name or str(path) for path in options.runs)}"
@@ -83,7 +83,7 @@ def collect(options: Options) -> dict[str, Any]:
 
 def read_films(paths: tuple[Path, ...]) -> dict[str, str]:
     """Return the films that lie in run folders, by the name of their result."""
-    from inbounds.benchmark.collecting import read_named_folders
+    from inbounds.experiments.collecting import read_named_folders
     from inbounds.report.page import FILMS, film_as_text
 
     films = {}
@@ -98,8 +98,8 @@ def film_runs(paths: tuple[Path, ...]) -> None:
     """Film every run folder that has no film yet."""
     import importlib.util
 
-    from inbounds.benchmark.collecting import read_named_folders
     from inbounds.cli.render import run as render
+    from inbounds.experiments.collecting import read_named_folders
     from inbounds.report.page import FILMS
 
     ending = ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"

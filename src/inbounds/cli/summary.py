@@ -12,11 +12,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from inbounds.benchmark.references import ReferenceReturn, play_reference, quick_references
 from inbounds.cli.display import duration, plural
 from inbounds.cli.output import command, shown
 from inbounds.cli.sparkline import sparkline
 from inbounds.cli.terminal import Terminal
+from inbounds.evaluation.baselines import ReferenceReturn, play_reference, quick_references
 from inbounds.storage.files import write_text
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 from inbounds.training.summary import RunSummary

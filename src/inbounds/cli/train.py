@@ -31,11 +31,11 @@ def run(arguments: list[str]) -> int:
     request = parse(arguments)
     terminal = Terminal()
     device = started_device(request.training.device)
-    from inbounds.benchmark.tasks import find_task
+    from inbounds.tasks.registry import make
     from inbounds.training.api import default_folder, train
 
     try:
-        task = find_task(request.task)
+        task = make(request.task)
     except UnknownNameError:
         if request.resume is None:
             raise

@@ -55,9 +55,9 @@ def run(arguments: list[str]) -> int:
     """Search, then print the best trials and the command that trains with them."""
     options = tyro.cli(Options, prog="inbounds tune", args=arguments)
     prepare_device(options.device)
-    from inbounds.benchmark.cell import Cell
-    from inbounds.benchmark.tasks import find_task
-    from inbounds.benchmark.tuning import cell_of, default_space, parse_range, tune
+    from inbounds.experiments.experiment import Cell
+    from inbounds.experiments.tuning import cell_of, default_space, parse_range, tune
+    from inbounds.tasks.registry import make
     from inbounds.training.interrupts import Requests
 
     for name in ("trials", "jobs"):
@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> int:
             raise ConfigurationError(f"--{name} {getattr(options, name)} would run nothing. Use 1 or more.")
     terminal, asked = Terminal(), Requests()
     started_device(options.device)
-    find_task(options.task)
+    make(options.task)
     base = Cell(
         options.task,
         options.learner,

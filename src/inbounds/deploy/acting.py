@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
 from inbounds.constraints.arrays import all_finite
-from inbounds.constraints.membership import membership_test
 from inbounds.constraints.situation import Situation
+from inbounds.deploy.membership import membership_test
 from inbounds.deploy.noise_store import NoiseStore
 from inbounds.deploy.observed_start import NetworkFromStart, ObservedStart
 from inbounds.deploy.policy_network import Layers, PreparedNetwork

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from inbounds.benchmark.audit import Certificate
+from inbounds.auditing.audit import Certificate
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 3rem auto; padding: 0 1rem; color: #1b1f24; }

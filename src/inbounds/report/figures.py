@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from inbounds.benchmark.published import RETURN, VALID_ACTION_RATE
-from inbounds.benchmark.results import Result
-from inbounds.benchmark.statistics import curve_band
 from inbounds.errors import ConfigurationError, MissingDependencyError
+from inbounds.experiments.results import Result
 from inbounds.report.page_data import method_place, task_place
+from inbounds.report.published import RETURN, VALID_ACTION_RATE
+from inbounds.report.statistics import curve_band
 from inbounds.report.style import COLOURS, DASHES, MARKERS, PARAMETERS, drawn, save, task_name
 from inbounds.report.verdict import labels, solver_calls
 

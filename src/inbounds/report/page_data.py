@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import inbounds
-from inbounds.benchmark.evaluation import rounded
-from inbounds.benchmark.published import NOT_COMPARABLE, RETURN, VALID_ACTION_RATE, best_published_rate
-from inbounds.benchmark.results import Result, require_same_origin
-from inbounds.benchmark.statistics import curve_band
-from inbounds.benchmark.suite import SUITES
+from inbounds.evaluation.protocol import rounded
+from inbounds.experiments.results import Result, require_same_origin
+from inbounds.experiments.suites import SUITES
+from inbounds.report.published import NOT_COMPARABLE, RETURN, VALID_ACTION_RATE, best_published_rate
+from inbounds.report.statistics import curve_band
 from inbounds.report.style import ORDER, TASK_NAMES, place_of, task_name
 from inbounds.report.verdict import WORDS, is_short, labels, solver_calls, summarise
 

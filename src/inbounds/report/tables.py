@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from inbounds.benchmark.published import RETURN, best_published_rate
-from inbounds.benchmark.results import Result
-from inbounds.benchmark.suite import PAPER_TASKS, SUITES
+from inbounds.experiments.results import Result
+from inbounds.experiments.suites import PAPER_TASKS, SUITES
+from inbounds.report.published import RETURN, best_published_rate
 from inbounds.report.style import task_name
 from inbounds.report.verdict import BETTER, EARLY, LEVEL, WORSE, labels, solver_calls, summarise
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from inbounds.benchmark.published import RETURN, VALID_ACTION_RATE, Published
-from inbounds.benchmark.results import Result
-from inbounds.benchmark.statistics import Interval, mean_and_deviation, stratified_bootstrap
-from inbounds.benchmark.suite import STEPS
+from inbounds.experiments.results import Result
+from inbounds.experiments.suites import STEPS
+from inbounds.report.published import RETURN, VALID_ACTION_RATE, Published
+from inbounds.report.statistics import Interval, mean_and_deviation, stratified_bootstrap
 from inbounds.report.style import learner_name
 
 PUBLISHED: Mapping[str, Mapping[tuple[str, str], Published]] = {

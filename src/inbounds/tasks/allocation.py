@@ -219,7 +219,7 @@ def allocation_task() -> Task:
         reward_divisor=REWARD_DIVISOR,
         reward_shift=REWARD_SHIFT,
         source="made for comparing discrete methods; not in the paper",
-        environment_id="",
+        environment_id="inbounds/Allocation-v0",
         host=host,
         compiled=allocation_environment,
         ends_only_in_failure=True,

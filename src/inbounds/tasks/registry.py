@@ -1,8 +1,9 @@
-"""Tasks by name, for `inbounds.make` and for `gymnasium.make`."""
+"""Tasks by name, for `inbounds.make`, the command line and `gymnasium.make`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 
@@ -11,63 +12,68 @@ if TYPE_CHECKING:
 
     from inbounds.tasks.task import Task
 
-# Per task: its Gymnasium id, and the horizon, which `gymnasium.make` wants before the task is built.
-_REGISTERED = {
-    "reacher": ("inbounds/Reacher-v0", 50),
-    "halfcheetah": ("inbounds/HalfCheetah-v0", 1000),
-    "hopper": ("inbounds/Hopper-v0", 1000),
-    "hoppervel": ("inbounds/HopperVel-v0", 1000),
-    "ant": ("inbounds/Ant-v0", 1000),
-    "nsfnet": ("inbounds/NSFnet-v0", 1000),
-    "nsfnet20d": ("inbounds/NSFnet20d-v0", 1000),
-    "bss3z": ("inbounds/BSS3z-v0", 100),
-    "bss5z": ("inbounds/BSS5z-v0", 100),
+
+class Entry(NamedTuple):
+    """Where a task comes from."""
+
+    environment_id: str
+    horizon: int
+    """`gymnasium.make` needs it before the task is built."""
+    factory: str
+    """Module and function that build the task. They are imported only then, because MuJoCo and JAX take their time."""
+    arguments: tuple[Any, ...]
+
+
+TASKS = {
+    "reacher": Entry("inbounds/Reacher-v0", 50, "locomotion:locomotion_task", ("reacher",)),
+    "halfcheetah": Entry("inbounds/HalfCheetah-v0", 1000, "locomotion:locomotion_task", ("halfcheetah",)),
+    "hopper": Entry("inbounds/Hopper-v0", 1000, "locomotion:locomotion_task", ("hopper",)),
+    "hoppervel": Entry("inbounds/HopperVel-v0", 1000, "locomotion:locomotion_task", ("hoppervel",)),
+    "ant": Entry("inbounds/Ant-v0", 1000, "locomotion:locomotion_task", ("ant",)),
+    "nsfnet": Entry("inbounds/NSFnet-v0", 1000, "network:network_task", ("nsfnet",)),
+    "nsfnet20d": Entry("inbounds/NSFnet20d-v0", 1000, "network:network_task", ("nsfnet20d",)),
+    "bss3z": Entry("inbounds/BSS3z-v0", 100, "bike_sharing:bike_sharing_task", ("bss3z",)),
+    "bss5z": Entry("inbounds/BSS5z-v0", 100, "bike_sharing:bike_sharing_task", ("bss5z",)),
+    "polytope50": Entry("inbounds/Polytope50-v0", 100, "polytope_tracking:polytope_tracking_task", (50, 30)),
+    "allocation": Entry("inbounds/Allocation-v0", 20, "allocation:allocation_task", ()),
 }
+"""The nine tasks of the paper in its order, then two synthetic ones."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all tasks, in the order of the paper's groups."""
-    return tuple(_REGISTERED)
+    """Return the names of all tasks."""
+    return tuple(TASKS)
 
 
 def make(name: str) -> Task:
     """Return a task by its name, whatever the case of the letters."""
     if not isinstance(name, str):
         raise ConfigurationError(
-            f"a task is made by its name, not from {name!r}. Pass one of {', '.join(names())}; a problem of your "
+            f"a task is made by its name, not from {name!r}. Pass one of {', '.join(TASKS)}; a problem of your "
             f"own is an ib.Task(environment, constraint)."
         )
     key = name.lower()
-    if key not in _REGISTERED:
+    if key not in TASKS:
         raise UnknownNameError("task", name, names(), "Pass one of these to inbounds.make.")
-    # Imported here: MuJoCo, JAX and the network's tables are loaded only by whom they serve.
-    if key.startswith("nsfnet"):
-        from inbounds.tasks.network import network_task
-
-        return network_task(key)
-    if key.startswith("bss"):
-        from inbounds.tasks.bike_sharing import bike_sharing_task
-
-        return bike_sharing_task(key)
-    from inbounds.tasks.locomotion import locomotion_task
-
-    return locomotion_task(key)
+    module, function = TASKS[key].factory.split(":")
+    task: Task = getattr(importlib.import_module(f"inbounds.tasks.{module}"), function)(*TASKS[key].arguments)
+    return task
 
 
 def make_environment(task: str, **options: Any) -> gymnasium.Env[Any, Any]:
-    """Make the guarded environment of a task; this is what `gymnasium.make` calls."""
+    """Make the guarded environment of a task; `gymnasium.make` calls this."""
     return make(task).make_environment(**options)
 
 
 def register_environments() -> None:
-    """Make every task known to `gymnasium.make`; doing it twice is harmless."""
+    """Register every task with Gymnasium; ids that are registered already stay as they are."""
     from gymnasium.envs.registration import register, registry
 
-    for name, (environment_id, horizon) in _REGISTERED.items():
-        if environment_id not in registry:
+    for name, task in TASKS.items():
+        if task.environment_id not in registry:
             register(
-                environment_id,
+                task.environment_id,
                 entry_point="inbounds.tasks.registry:make_environment",
-                max_episode_steps=horizon,
+                max_episode_steps=task.horizon,
                 kwargs={"task": name},
             )

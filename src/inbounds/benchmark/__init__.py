@@ -1,1 +1,0 @@
-"""How methods are compared: one protocol, suites as data, statistics, the paper's numbers."""

@@ -1,0 +1,158 @@
+"""Runs one cell: train it or go on, evaluate its last and its best policy, and write the result into its folder.
+
+`python -m inbounds.experiments.worker FOLDER` is a process of its own, so that a crash, an exhausted device or
+a killed machine costs one cell; the folder alone tells what is left to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from inbounds.errors import ConfigurationError, FolderBusyError
+from inbounds.experiments.experiment import Cell, read_cell
+from inbounds.storage.files import remove_file, write_json
+from inbounds.storage.locks import locked
+from inbounds.training.interrupts import Requests
+from inbounds.training.record import CONFIG, RunFolder
+
+CELL, FINAL, FAILURE, LOG = "cell.json", "final.json", "failure.json", "log.txt"
+TRAINED = "trained.json"
+"""Says that training is over, so that the final evaluation needs no checkpoint: any machine can make it."""
+STOPPED, BUSY, LEFT = 3, 4, 5
+"""Exit statuses besides 0 (finished) and 1 (failed): to go on, at work elsewhere, trained with its evaluation left."""
+TRAIN_ONLY = "--train-only"
+SWEEP_EPISODES = 10
+TIMED_ACTIONS = 2_000
+
+
+def prepare(folder: Path, cell: Cell) -> None:
+    """Write down what the folder is for; a folder of another experiment is left alone."""
+    if (folder / CELL).exists():
+        require_experiment(folder, cell)
+        return
+    write_json(folder / CELL, cell.as_json())
+
+
+def require_experiment(folder: Path, cell: Cell) -> None:
+    """Refuse a folder that says it holds another experiment."""
+    if (folder / CELL).exists() and (found := read_cell(folder / CELL)) != cell:
+        raise ConfigurationError(
+            f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
+            f"another --out, or remove the folder."
+        )
+
+
+def differences(found: Cell, wanted: Cell) -> str:
+    """Say in which fields two cells differ."""
+    one, two = found.as_json(), wanted.as_json()
+    return ", ".join(f"{name} {one[name]} instead of {two[name]}" for name in one if one[name] != two[name])
+
+
+def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool = False) -> int:
+    """Train and evaluate a cell; return 0 if it is finished, or the status that says what is left."""
+    if not (folder / TRAINED).exists():
+        if not train_cell(folder, cell, should_stop):
+            return STOPPED
+        write_json(folder / TRAINED, {"steps": cell.steps})
+    if train_only or (should_stop is not None and should_stop()):
+        return LEFT
+    write_final(folder, cell)
+    return 0
+
+
+def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
+    """Train a cell, or go on with it where it was begun; tell whether it reached its end."""
+    from inbounds.tasks.registry import make
+    from inbounds.training.api import train
+
+    stopped: list[bool] = []
+
+    def watch(row: dict[str, Any]) -> bool:
+        has_more = row["step"] < cell.steps  # with the last report it is trained, whatever is asked
+        if should_stop is not None and has_more and should_stop():
+            stopped.append(True)
+            return True
+        return False
+
+    train(
+        make(cell.task),
+        cell.make_learner(),
+        out=folder,
+        resume=(folder / CONFIG).exists(),
+        warn=print,
+        callbacks=(watch,),
+        **cell.training_settings(),
+    )
+    return not stopped
+
+
+def write_final(folder: Path, cell: Cell) -> None:
+    """Evaluate the last and the best policy on fresh episodes; the file appears whole or not at all."""
+    from inbounds.evaluation.episode import trace_episode
+    from inbounds.evaluation.inference import time_inference
+    from inbounds.evaluation.protocol import (
+        evaluate_run,
+        evaluator_of,
+        has_preferences,
+        suggested_preference,
+        sweep_preferences,
+    )
+    from inbounds.evaluation.trained import TrainedRun
+
+    opened = TrainedRun.open(folder)
+    preference = tuple(RunFolder(folder).config()["training"]["preference"])
+    evaluator = evaluator_of(opened, cell.final_episodes)
+    found = evaluate_run(opened, cell.final_episodes, preference, evaluator=evaluator)
+    best = dataclasses.replace(opened, states=TrainedRun.open(folder, policy="best").states)
+    found_best = evaluate_run(best, cell.final_episodes, preference, evaluator=evaluator)
+    final: dict[str, Any] = {"final": found.as_json(), "best": found_best.as_json()}
+    if has_preferences(opened):
+        episodes = min(SWEEP_EPISODES, cell.final_episodes)
+        shared = evaluator if episodes == cell.final_episodes else None
+        points = sweep_preferences(opened, episodes, evaluator=shared)
+        final["front"] = {
+            "points": [list(point) for point in points],
+            "suggested": list(suggested_preference(points).preference),
+        }
+    final["episode"] = trace_episode(opened, preference).as_json()
+    final["inference"] = time_inference(opened, preference, TIMED_ACTIONS).as_json()
+    write_json(folder / FINAL, final)
+    remove_file(folder / FAILURE)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cell of one folder.
+
+    Returns 0 when it is finished, 1 when it failed (the folder says why), 3 when it was stopped and can go on,
+    4 when another process is at it, 5 when it is trained and was to be no more than that.
+    """
+    name, *options = sys.argv[1:] if arguments is None else arguments
+    folder = Path(name)
+    try:
+        with locked(folder), Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
+            return work_on(folder, asked, TRAIN_ONLY in options)
+    except FolderBusyError as error:
+        print(error)
+        return BUSY
+
+
+def work_on(folder: Path, asked: Requests, train_only: bool) -> int:
+    """Run the cell of a folder that nobody else works on."""
+    if (folder / FINAL).exists():
+        return 0
+    try:
+        return run_cell(folder, read_cell(folder / CELL), lambda: bool(asked), train_only)
+    except Exception as error:
+        failure = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        write_json(folder / FAILURE, failure)
+        traceback.print_exc()
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

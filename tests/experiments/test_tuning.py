@@ -1,0 +1,116 @@
+"""Searching settings: what may be asked, and a study that survives failures and interruptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from inbounds.errors import ConfigurationError
+from inbounds.experiments.execute import run_locally
+from inbounds.experiments.experiment import Cell, pairs
+from inbounds.experiments.plan import Planned, State
+from inbounds.experiments.tuning import Range, default_space, parse_range, tune
+from inbounds.experiments.worker import prepare
+from inbounds.learners.aram import Aram
+from inbounds.learners.registry import make_learner
+
+BASE = Cell("reacher", "aram", "default", 300, seeds=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("penalty=0.05:0.5", Range("penalty", 0.05, 0.5)),
+        ("learning_rate=1e-4:1e-3:log", Range("learning_rate", 1e-4, 1e-3, is_log=True)),
+        ("batch_size=64:512", Range("batch_size", 64, 512, is_whole=True)),
+        ("batch_size=64,128", Range("batch_size", choices=(64, 128))),
+        ("augmented=true,false", Range("augmented", choices=(True, False))),
+        ("alpha=none,0.2", Range("alpha", choices=(None, 0.2))),
+        ("preset=default,paper", Range("preset", choices=("default", "paper"))),
+    ],
+)
+def test_a_range_is_read_as_the_setting_is(text: str, expected: Range) -> None:
+    assert parse_range(text, Aram()) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["penalty", "penalti=0:1", "penalty=1:0", "penalty=a:b", "penalty=0:1:log", "tau=1:2:x"]
+)
+def test_a_range_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="name=low:high"):
+        parse_range(text, Aram())
+
+
+@pytest.mark.parametrize("name", ["aram", "td3"])
+def test_the_default_space_has_only_settings_of_the_learner(name: str) -> None:
+    learner = make_learner(name)
+    assert all(hasattr(learner, one.name) for one in default_space(learner))
+
+
+class Scripted:
+    """Pretends to run cells: the return is the penalty; chosen trials fail or are left unfinished."""
+
+    def __init__(self, failing: Sequence[int] = (), unfinished: Sequence[int] = ()) -> None:
+        self.failing, self.unfinished, self.ran = failing, list(unfinished), list[str]()
+
+    def __call__(self, cells: Sequence[Planned]) -> dict[str, State]:
+        states = {}
+        for one in cells:
+            prepare(one.folder, one.cell)
+            number = int(one.cell.variant.removeprefix("trial-"))
+            self.ran.append(one.cell.variant)
+            if number in self.failing:
+                states[one.cell.name] = State.FAILED
+            elif number in self.unfinished:
+                self.unfinished.remove(number)
+                states[one.cell.name] = State.BEGUN
+            else:
+                final = {"final": {"return": [dict(one.cell.settings)["penalty"]] * 2}}
+                (one.folder / "final.json").write_text(json.dumps(final))
+                states[one.cell.name] = State.FINISHED
+        return states
+
+
+def search(folder: Path, run: Scripted, trials: int = 6) -> list[float]:
+    pytest.importorskip("optuna")
+    space = [parse_range("penalty=0.05:0.5", Aram())]
+    study = tune(BASE, space, trials, 2, folder, run, lambda line: None)
+    return [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
+
+
+def test_a_search_runs_until_enough_trials_are_finished(tmp_path: Path) -> None:
+    assert len(search(tmp_path, Scripted())) == 6
+
+
+def test_a_failed_trial_is_replaced_and_stops_nobody(tmp_path: Path) -> None:
+    run = Scripted(failing=(1,))
+    assert len(search(tmp_path, run)) == 6 and len(run.ran) == 7
+
+
+def test_an_interrupted_trial_is_finished_by_the_next_call(tmp_path: Path) -> None:
+    first = Scripted(unfinished=(1,))
+    assert len(search(tmp_path, first)) == 1
+    second = Scripted()
+    assert len(search(tmp_path, second)) == 6
+    assert second.ran[0] == "trial-0001" and len(second.ran) == 5
+
+
+@pytest.mark.slow
+def test_a_search_trains_real_trials_in_processes(tmp_path: Path) -> None:
+    settings = pairs({"hidden": (8,), "batch_size": 8})
+    training = pairs({"evaluate_every": 200, "episodes": 1, "environments": 1, "capacity": 500})
+    base = Cell("reacher", "td3", "default", 200, 1, settings=settings, training=training, final_episodes=1)
+    space = [parse_range("learning_rate=1e-4:1e-3:log", make_learner("td3"))]
+    told: list[str] = []
+    study = tune(
+        base, space, 2, 2, tmp_path, lambda cells: run_locally(cells, 2, told.append, {}), told.append
+    )
+    returns = [
+        json.loads((folder / "final.json").read_text())["final"]["return"][0]
+        for folder in sorted(tmp_path.glob("*-trial-*"))
+    ]
+    assert [trial.value for trial in study.trials] == returns and study.best_value == max(returns)
+    assert len({trial.params["learning_rate"] for trial in study.trials}) == 2
