@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 
 from benchmarks.estimates import with_error
 from benchmarks.provenance import save_result
-from inbounds.tasks.compiled import CompiledStep
+from inbounds.evaluation.baselines import best_constant_action
+from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.network import compiled_network, network_task
 from inbounds.tasks.network_layout import LAYOUTS, SLOTS_PER_SECOND
 from inbounds.tasks.network_simulator import HORIZON, NetworkEnvironment, NetworkState, interval_reward
 from inbounds.tasks.network_window import LINKS, WINDOW, empty_queues
-from inbounds.tasks.reference_policies import best_constant_action
 
 WINDOWS = 60
 """Three seconds: bursts of 50 packets on the longest path were acknowledged after two and a half at most."""

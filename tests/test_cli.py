@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from inbounds.cli.display import LiveDisplay, PlainDisplay, Standing, duration
+from inbounds.cli.display import LiveDisplay, PlainDisplay, Standing, duration, sparkline
 from inbounds.cli.main import COMMANDS, main
 from inbounds.cli.options import parse
-from inbounds.cli.sparkline import sparkline
 from inbounds.cli.terminal import Terminal
 from inbounds.cli.train import Stopper, size
 from inbounds.errors import ConfigurationError, UnknownNameError

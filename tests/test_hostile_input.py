@@ -24,11 +24,10 @@ from inbounds.cli.main import main
 from inbounds.cli.output import command, require_writable, shown
 from inbounds.cli.terminal import Terminal
 from inbounds.cli.trackers import TensorBoardTracker
-from inbounds.experiments import execute
-from inbounds.experiments.execute import Job
+from inbounds.experiments import runner
 from inbounds.experiments.experiment import Cell
-from inbounds.experiments.plan import Planned
 from inbounds.experiments.results import save_result
+from inbounds.experiments.runner import Job, Planned
 from inbounds.experiments.suites import SUITES
 from tests.experiments.synthetic_runs import make_result, write_run
 
@@ -534,7 +533,7 @@ def test_a_cell_that_cannot_be_started_does_not_stop_the_others(
     def fail(planned: Planned, environment: dict[str, str], train_only: bool) -> Job:
         raise OSError(errno.ENOSPC, "No space left on device", str(planned.folder))
 
-    monkeypatch.setattr(execute, "start", fail)
+    monkeypatch.setattr(runner, "start", fail)
     arguments = ["--tasks", "bss3z", "--out", str(tmp_path)]
     assert main(["benchmark", "smoke", *arguments]) == 1
     told = capsys.readouterr().out
@@ -570,7 +569,7 @@ SOON = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_DFL); print
 def test_a_suite_that_was_asked_to_stop_says_what_is_open_and_is_not_done(
     program: str, number: signal.Signals, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "start", stand_in(program, lambda: os.kill(os.getpid(), number)))
+    monkeypatch.setattr(runner, "start", stand_in(program, lambda: os.kill(os.getpid(), number)))
     assert main(["benchmark", "smoke", "--jobs", "1", "--out", str(tmp_path)]) == 130
     told = capsys.readouterr().out
     assert f"{len(SUITES['smoke'].cells())} cells are open" in told and "the same command goes on" in told
@@ -588,7 +587,7 @@ def test_a_cell_that_is_ended_at_once_has_not_failed(
             time.sleep(0.5)
 
     monkeypatch.setattr(interrupts, "ONE_REQUEST_SECONDS", 0.1)
-    monkeypatch.setattr(execute, "start", stand_in(DEAF, twice))
+    monkeypatch.setattr(runner, "start", stand_in(DEAF, twice))
     assert main(["benchmark", "smoke", "--jobs", "1", "--out", str(tmp_path)]) == 130
     assert "FAILED" not in capsys.readouterr().out and not list(tmp_path.rglob("failure.json"))
 
@@ -597,7 +596,7 @@ def test_a_cell_at_work_elsewhere_leaves_the_suite_undone(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = "import sys; print(flush=True); sys.exit(4)"
-    monkeypatch.setattr(execute, "start", stand_in(busy, lambda: None))
+    monkeypatch.setattr(runner, "start", stand_in(busy, lambda: None))
     arguments = ["--tasks", "bss3z", "--learners", "aram", "--out", str(tmp_path)]
     assert main(["benchmark", "smoke", *arguments]) == 1
     assert "1 cells are open (another process works on them" in capsys.readouterr().out
@@ -606,7 +605,7 @@ def test_a_cell_at_work_elsewhere_leaves_the_suite_undone(
 def test_cells_are_asked_to_save_when_their_runner_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inbounds.experiments.plan import Speeds, plan
+    from inbounds.experiments.runner import Speeds, plan
 
     class LostError(Exception):
         pass
@@ -620,9 +619,9 @@ def test_cells_are_asked_to_save_when_their_runner_fails(
     def report(line: str) -> None:
         raise LostError
 
-    monkeypatch.setattr(execute, "start", start)
+    monkeypatch.setattr(runner, "start", start)
     with pytest.raises(LostError):
-        execute.run_locally(plan([CELL], tmp_path, Speeds([], "")), 1, report, {})
+        runner.run_locally(plan([CELL], tmp_path, Speeds([], "")), 1, report, {})
     assert jobs[0].process.wait(timeout=10) == 3
 
 

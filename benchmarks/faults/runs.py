@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.faults.ledger import BrokenPromiseError
 from inbounds.constraints import Ball, Box
 from inbounds.learners.aram import Aram
-from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.task import AssembledTask, Task
 from inbounds.training import api
 from inbounds.training.checkpoint import newest_checkpoint

@@ -10,14 +10,14 @@ from .constraints.ellipsoid import Ellipsoid as Ellipsoid
 from .constraints.intersection import Intersection as Intersection
 from .constraints.oracle import Oracle as Oracle
 from .constraints.polytope import Polytope as Polytope
-from .constraints.power_budget import PowerBudget as PowerBudget
 from .constraints.rate_limit import RateLimit as RateLimit
 from .constraints.references import obs as obs
 from .constraints.references import previous_action as previous_action
-from .constraints.simplex import Simplex as Simplex
+from .constraints.sum_band import Simplex as Simplex
 from .constraints.sum_band import SumBand as SumBand
 from .constraints.union import Union as Union
-from .constraints.weighted_l1 import WeightedL1 as WeightedL1
+from .constraints.weighted_sum import PowerBudget as PowerBudget
+from .constraints.weighted_sum import WeightedL1 as WeightedL1
 from .deploy.export import export as export
 from .deploy.policy import load as load
 from .deploy.safety_filter import SafetyFilter as SafetyFilter

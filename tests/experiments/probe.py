@@ -15,8 +15,8 @@ from inbounds.constraints import Box
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw
 from inbounds.replay.buffer import Transition
+from inbounds.tasks.environment import Step
 from inbounds.tasks.task import AssembledTask, Task
-from inbounds.tasks.vector import Step
 
 HORIZON = 8
 

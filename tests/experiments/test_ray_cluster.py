@@ -15,8 +15,8 @@ import pytest
 
 from inbounds.experiments import ray_cluster
 from inbounds.experiments.experiment import Cell, pairs
-from inbounds.experiments.plan import Speeds, State, plan
 from inbounds.experiments.ray_cluster import Outcome, pack, unpack
+from inbounds.experiments.runner import Speeds, State, plan
 from tests.experiments.synthetic_runs import write_run
 
 TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5})

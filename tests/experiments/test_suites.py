@@ -14,7 +14,7 @@ from inbounds.cli.options import parse
 from inbounds.cli.terminal import Terminal
 from inbounds.errors import ConfigurationError, InvalidInputError, UnknownNameError
 from inbounds.experiments.experiment import Cell, pairs
-from inbounds.experiments.plan import Speeds, State, plan, total_seconds
+from inbounds.experiments.runner import Speeds, State, plan, total_seconds
 from inbounds.experiments.suites import (
     PAPER_TASKS,
     STEPS,

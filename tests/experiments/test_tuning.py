@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.experiments.execute import run_locally
 from inbounds.experiments.experiment import Cell, pairs
-from inbounds.experiments.plan import Planned, State
+from inbounds.experiments.runner import Planned, State, run_locally
 from inbounds.experiments.tuning import Range, default_space, parse_range, tune
 from inbounds.experiments.worker import prepare
 from inbounds.learners.aram import Aram

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from inbounds.constraints import Ball, Box, SumBand, WeightedL1, obs
 from inbounds.constraints.constraint import Constraint
 from inbounds.learners.learner import Learner, Metrics, Spec
-from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.task import AssembledTask, Task
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.program import Counters, Programs, seed_keys

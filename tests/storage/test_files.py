@@ -216,7 +216,7 @@ WRITERS = {
     "touch",
 }
 ELSEWHERE = {
-    ("experiments/execute.py", "open"): "the output of a worker, written by the process itself",
+    ("experiments/runner.py", "open"): "the output of a worker, written by the process itself",
     ("experiments/ray_cluster.py", "open"): "the output of a worker, written by the process itself",
     ("cli/output.py", "open"): "the null device",
 }

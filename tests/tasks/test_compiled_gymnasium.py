@@ -19,8 +19,8 @@ from inbounds.errors import (
     InvalidInputError,
     SimulationError,
 )
-from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, CompiledGymnasium, GuardedGymnasium, keys_of
+from inbounds.tasks.environment import CompiledStep
 
 LOW, HIGH = np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 BOX = Box(LOW, HIGH)

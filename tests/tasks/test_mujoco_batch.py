@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from inbounds.errors import CheckpointError, ConfigurationError, InfeasibleActionError, InvalidInputError
+from inbounds.tasks.environment import Step
 from inbounds.tasks.locomotion import SPECS, locomotion_task
 from inbounds.tasks.mujoco_batch import MujocoBatch
-from inbounds.tasks.vector import Step
 
 NAMES = tuple(SPECS)
 

@@ -14,10 +14,9 @@ from inbounds.deploy.policy import load
 from inbounds.errors import InvalidInputError
 from inbounds.learners.aram import Aram
 from inbounds.training.api import train
-from inbounds.training.best_policy import better_of, or_latest, unjudged
 from inbounds.training.checkpoint import flatten
 from inbounds.training.config import TrainingConfig
-from inbounds.training.evaluate import Evaluator
+from inbounds.training.evaluate import Evaluator, better_of, or_latest, unjudged
 from inbounds.training.loop import Training, resolved
 from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes

@@ -15,8 +15,8 @@ import inbounds as ib
 from inbounds.errors import ConstraintError, DivergenceError, EmptySetError
 from inbounds.learners.learner import Spec
 from inbounds.learners.registry import LEARNERS, make_learner
-from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.task import AssembledTask
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.evaluate import Evaluator

@@ -102,7 +102,7 @@ def run(arguments: list[str]) -> int:
 
 def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
     """Run what is wanted of the cells, say what is left, and return the exit status."""
-    from inbounds.experiments.plan import State
+    from inbounds.experiments.runner import State
     from inbounds.training.interrupts import Requests
 
     asked, wanted = Requests(), [cell for cell in cells if is_wanted(cell, options)]
@@ -147,7 +147,7 @@ def collect(terminal: Terminal, suite: str, options: Options) -> bool:
 
 def is_wanted(planned: Any, options: Options) -> bool:
     """Tell whether a cell is to be worked on: what is left of it, unless it failed and is not to be tried again."""
-    from inbounds.experiments.plan import State
+    from inbounds.experiments.runner import State
     from inbounds.experiments.worker import TRAINED
 
     if planned.state is State.FINISHED or (planned.state is State.FAILED and not options.retry):
@@ -191,7 +191,7 @@ def play_references(terminal: Terminal, options: Options) -> int:
 
 def make_plan(options: Options) -> list[Any]:
     """Return the cells of the suite with their state and estimated time."""
-    from inbounds.experiments.plan import Speeds, plan
+    from inbounds.experiments.runner import Speeds, plan
     from inbounds.experiments.suites import available_cells, suite_by_name
 
     suite = suite_by_name(options.suite)
@@ -228,7 +228,7 @@ def this_device(asked: str | None = None) -> str:
 
 def show_plan(terminal: Terminal, suite: Any, cells: Sequence[Any], options: Options) -> None:
     """Print what will run and what it will cost, or what is not known about that."""
-    from inbounds.experiments.plan import State, total_seconds
+    from inbounds.experiments.runner import State, total_seconds
 
     about = f": {suite.question} (paper: {suite.shows})"
     terminal.say(Text.assemble((suite.name, "bold"), about))
@@ -274,7 +274,7 @@ def execute(terminal: Terminal, cells: Sequence[Any], options: Options, asked: A
         from inbounds.experiments.ray_cluster import run_on_ray
 
         return run_on_ray(cells, options.ray, terminal.say)
-    from inbounds.experiments.execute import run_locally
+    from inbounds.experiments.runner import run_locally
 
     jobs = options.jobs or 1
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str((options.out / ".compiled").resolve()))

@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 def tasks_table(is_alone: bool) -> Table:
     """Return one row per task; reference policies only where the table has the page to itself."""
-    from inbounds.tasks import reference_names
+    from inbounds.evaluation.baselines import reference_names
     from inbounds.tasks.registry import make, names
 
     table = Table(title="Tasks", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)

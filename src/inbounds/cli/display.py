@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -14,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from inbounds.cli.output import shown
-from inbounds.cli.sparkline import sparkline
 from inbounds.cli.terminal import Terminal
 
 SHOWN = 8
@@ -193,3 +195,26 @@ def duration(seconds: float) -> str:
 
 def _mean(rows: list[dict[str, Any]], name: str) -> float:
     return sum(float(row[name]) for row in rows) / len(rows)
+
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Return a line of bars; more values than `width` are averaged in groups, what is not finite is blank."""
+    if not values:
+        return ""
+    groups = min(width, len(values))
+    edges = [round(index * len(values) / groups) for index in range(groups + 1)]
+    means = [_finite_mean(values[start:end]) for start, end in itertools.pairwise(edges)]
+    finite = [mean for mean in means if math.isfinite(mean)]
+    if not finite:
+        return " " * groups
+    low, span = min(finite), (max(finite) - min(finite)) or 1.0
+    top = len(BARS) - 1
+    return "".join(BARS[round(top * (mean - low) / span)] if math.isfinite(mean) else " " for mean in means)
+
+
+def _finite_mean(values: Sequence[float]) -> float:
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else math.nan

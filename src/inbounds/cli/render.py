@@ -43,10 +43,10 @@ def run(arguments: list[str]) -> int:
     """Film an episode."""
     options = tyro.cli(Options, prog="inbounds render", args=arguments)
     started_device()
+    from inbounds.evaluation.baselines import reference_names, reference_policy
     from inbounds.evaluation.inference import compiled_policy
     from inbounds.evaluation.trained import TrainedRun
     from inbounds.report.video import write_video
-    from inbounds.tasks import reference_names, reference_policy
     from inbounds.tasks.registry import make
 
     if Path(options.policy).is_dir():

@@ -12,9 +12,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from inbounds.cli.display import duration, plural
+from inbounds.cli.display import duration, plural, sparkline
 from inbounds.cli.output import command, shown
-from inbounds.cli.sparkline import sparkline
 from inbounds.cli.terminal import Terminal
 from inbounds.evaluation.baselines import ReferenceReturn, play_reference, quick_references
 from inbounds.storage.files import write_text

@@ -7,16 +7,16 @@ from .intersection import Intersection as Intersection
 from .intersection import intersect as intersect
 from .oracle import Oracle as Oracle
 from .polytope import Polytope as Polytope
-from .power_budget import PowerBudget as PowerBudget
 from .rate_limit import RateLimit as RateLimit
 from .references import Reference as Reference
 from .references import obs as obs
 from .references import previous_action as previous_action
 from .serialisation import constraint_from_json as constraint_from_json
 from .serialisation import constraint_to_json as constraint_to_json
-from .simplex import Simplex as Simplex
+from .sum_band import Simplex as Simplex
 from .sum_band import SumBand as SumBand
 from .union import Union as Union
-from .weighted_l1 import WeightedL1 as WeightedL1
+from .weighted_sum import PowerBudget as PowerBudget
+from .weighted_sum import WeightedL1 as WeightedL1
 
 __all__: list[str]

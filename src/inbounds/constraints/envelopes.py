@@ -18,12 +18,11 @@ from inbounds.constraints.intersection import BoxLike, Intersection
 from inbounds.constraints.level_set import unbounded
 from inbounds.constraints.linear_rows import times
 from inbounds.constraints.oracle import Oracle
-from inbounds.constraints.power_budget import PowerBudget
 from inbounds.constraints.randomness import Randomness
 from inbounds.constraints.situation import Situation, read_situation
 from inbounds.constraints.sum_band import SumBand
 from inbounds.constraints.union import Union
-from inbounds.constraints.weighted_l1 import WeightedL1
+from inbounds.constraints.weighted_sum import PowerBudget, WeightedL1
 
 
 class Candidates(NamedTuple):

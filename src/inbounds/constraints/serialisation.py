@@ -21,12 +21,12 @@ HOMES = {
     "Intersection": "intersection",
     "Oracle": "oracle",
     "Polytope": "polytope",
-    "PowerBudget": "power_budget",
+    "PowerBudget": "weighted_sum",
     "RateLimit": "rate_limit",
-    "Simplex": "simplex",
+    "Simplex": "sum_band",
     "SumBand": "sum_band",
     "Union": "union",
-    "WeightedL1": "weighted_l1",
+    "WeightedL1": "weighted_sum",
 }
 
 RUNS_CODE = ("Oracle",)

@@ -12,10 +12,9 @@ from inbounds.constraints.arrays import Array, all_finite
 from inbounds.constraints.ball import Ball
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.level_set import LevelSet
-from inbounds.constraints.power_budget import PowerBudget
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation
-from inbounds.constraints.weighted_l1 import WeightedL1
+from inbounds.constraints.weighted_sum import PowerBudget, WeightedL1
 
 Vector = NDArray[np.float64]
 Membership = Callable[[Vector, Vector | None, Array], Array]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import ConfigurationError
-from inbounds.tasks.reference_policies import reference_names, reference_policy
+from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.tasks.task import Task
+
+if TYPE_CHECKING:
+    from inbounds.tasks.environment import CompiledEnvironment
 
 FIRST_SEED = 1_500_000_000
 """Episodes of references start here, apart from those of training and of evaluation."""
@@ -94,3 +96,167 @@ def measure_references(
             }
             report(f"{name:12} {reference:14} {mean:.5g} ± {deviation:.3g}")
     return found
+
+
+ReferencePolicy = Callable[[NDArray[np.floating], np.random.Generator], NDArray[np.float64]]
+"""From observations (any leading axes) and a generator to feasible actions."""
+
+_SCREENING_STEPS = 100
+_FINALISTS = 8
+
+
+class ConstantAction(NamedTuple):
+    """The outcome of the search for the best constant action."""
+
+    action: NDArray[np.float64]
+    mean_reward: float
+    """Per step of the finalists' whole episodes; being their best it is a little optimistic: measure it anew."""
+    steps: int
+    """How many environment steps the search took."""
+
+
+def reference_names(task: Task) -> tuple[str, ...]:
+    """Return which reference policies a task has."""
+    names = ["uniform", "interior"]
+    if task.name.startswith("bss"):
+        names.append("never-moving")
+    if task.constraint.is_constant():
+        names.append("constant")
+    return tuple(names)
+
+
+def reference_policy(task: Task, name: str, *, search_steps: int = 200_000, seed: int = 0) -> ReferencePolicy:
+    """Return a reference policy; `search_steps` and `seed` matter to `constant` only."""
+    if name not in reference_names(task):
+        raise UnknownNameError(
+            "reference policy",
+            name,
+            reference_names(task),
+            f"These are the reference policies of {task.name}.",
+        )
+    if name == "uniform":
+        return lambda observation, rng: np.asarray(
+            task.constraint.sample(rng, observation, dimension=task.action_size), dtype=np.float64
+        )
+    if name == "interior":
+        return lambda observation, rng: _repeated(
+            np.asarray(task.constraint.interior_point(observation, dimension=task.action_size)), observation
+        )
+    if name == "never-moving":
+        zones = slice(task.action_size, 2 * task.action_size)
+        return lambda observation, rng: np.asarray(observation, dtype=np.float64)[..., zones]
+    best = best_constant_action(task, steps=search_steps, seed=seed).action
+    return lambda observation, rng: _repeated(best, observation)
+
+
+def best_constant_action(
+    task: Task, *, steps: int = 200_000, seed: int = 0, candidates: int = 64, threads: int = 1
+) -> ConstantAction:
+    """Search for the constant action with the largest mean reward, within a budget of environment steps.
+
+    Rounds of candidates are screened on short episodes with the same randomness for all: the first round is
+    uniform in the feasible set, each later one is scattered around the best actions seen so far. The
+    finalists then meet on whole episodes, since what diverges slowly looks good on short ones.
+    """
+    if not task.constraint.is_constant():
+        raise ConfigurationError(
+            f"{task.name}: the feasible set depends on the observation, so that no constant action is always "
+            "allowed; use the reference policy 'interior'."
+        )
+    screening_steps = min(_SCREENING_STEPS, task.horizon)
+    rounds = int(0.7 * steps) // (candidates * screening_steps)
+    episodes = (steps - rounds * candidates * screening_steps) // (_FINALISTS * task.horizon)
+    if rounds < 1 or episodes < 1:
+        needed = int(max(candidates * screening_steps / 0.7, _FINALISTS * task.horizon / 0.3)) + 1
+        raise ConfigurationError(
+            f"{task.name}: {steps} steps are too few to compare {candidates} constant actions; give at least "
+            f"{needed}."
+        )
+    generator = np.random.default_rng(seed)
+    evaluate = _compiled_evaluation(task.compiled()) if task.compiled else _host_evaluation(task, threads)
+    seen = np.empty((0, task.action_size))
+    scores = np.empty(0)
+    for _ in range(rounds):
+        proposed = _propose(task, generator, seen, scores, candidates)
+        found = evaluate(proposed, int(generator.integers(2**31)), screening_steps)
+        seen, scores = np.concatenate([seen, proposed]), np.concatenate([scores, found])
+    finalists = seen[np.argsort(-scores)[:_FINALISTS]]
+    results = [evaluate(finalists, int(generator.integers(2**31)), task.horizon) for _ in range(episodes)]
+    means = np.mean(results, axis=0)
+    spent = rounds * candidates * screening_steps + episodes * len(finalists) * task.horizon
+    return ConstantAction(finalists[means.argmax()], float(means.max()), spent)
+
+
+def _propose(
+    task: Task,
+    generator: np.random.Generator,
+    seen: NDArray[np.float64],
+    scores: NDArray[np.float64],
+    candidates: int,
+) -> NDArray[np.float64]:
+    constraint, size = task.constraint, task.action_size
+    if not len(seen):
+        drawn = constraint.sample(generator, None, n=candidates, dimension=size)
+        return np.asarray(drawn, dtype=np.float64)
+    better = seen[np.argsort(-scores)[: max(candidates // 4, 2)]]
+    centres = better[generator.integers(len(better), size=candidates)]
+    spread = better.std(axis=0) + 1e-3 * (task.action_high - task.action_low)
+    scattered = centres + spread * generator.standard_normal(centres.shape)
+    return np.asarray(constraint.project(None, scattered), dtype=np.float64)
+
+
+Evaluation = Callable[[NDArray[np.float64], int, int], NDArray[np.float64]]
+"""From candidates, a seed that they share and a number of steps to the mean reward of each first episode."""
+
+
+def _compiled_evaluation(environment: CompiledEnvironment) -> Evaluation:
+    import jax
+    import jax.numpy as jnp
+
+    def mean_reward(action: Any, key: Any, steps: int) -> Any:
+        first, later = jax.random.split(key)
+        state, _ = environment.reset(first)
+
+        def advance(carry: Any, step_key: Any) -> Any:
+            state, total, is_running = carry
+            step = environment.step(state, action, step_key)
+            total = total + jnp.where(is_running, step.reward, 0.0)
+            return (step.state, total, is_running & ~(step.terminated | step.truncated)), None
+
+        (_, total, _), _ = jax.lax.scan(
+            advance, (state, jnp.float32(0.0), True), jax.random.split(later, steps)
+        )
+        return total / steps
+
+    batched = jax.jit(jax.vmap(mean_reward, in_axes=(0, None, None)), static_argnums=2)
+
+    def evaluate(actions: NDArray[np.float64], seed: int, steps: int) -> NDArray[np.float64]:
+        rewards = batched(jnp.asarray(actions, dtype=jnp.float32), jax.random.key(seed), steps)
+        return np.asarray(rewards, dtype=np.float64)
+
+    return evaluate
+
+
+def _host_evaluation(task: Task, threads: int) -> Evaluation:
+    if task.host is None:
+        raise ConfigurationError(
+            f"{task.name} has neither a compiled nor a host environment; give it one of them."
+        )
+    make_batch = task.host
+
+    def evaluate(actions: NDArray[np.float64], seed: int, steps: int) -> NDArray[np.float64]:
+        batch = make_batch(len(actions), threads)
+        batch.reset([seed] * len(actions))
+        total, is_running = np.zeros(len(actions)), np.ones(len(actions), dtype=np.bool_)
+        for _ in range(steps):
+            step = batch.step(actions)
+            total += np.where(is_running, step.reward, 0.0)
+            is_running &= ~(step.terminated | step.truncated)
+        return total / steps
+
+    return evaluate
+
+
+def _repeated(point: NDArray[np.floating], observation: NDArray[np.floating]) -> NDArray[np.float64]:
+    shape = (*np.shape(observation)[:-1], point.shape[-1])
+    return np.array(np.broadcast_to(point, shape), dtype=np.float64)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from inbounds.errors import ConfigurationError
-from inbounds.evaluation.baselines import play_episodes
+from inbounds.evaluation.baselines import play_episodes, reference_policy
 from inbounds.evaluation.trained import TrainedRun
-from inbounds.tasks.reference_policies import reference_policy
 from inbounds.training.evaluate import evaluated_draw
 from inbounds.training.host_settling import Settling
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inbounds.errors import MissingDependencyError
-from inbounds.experiments.execute import STATUS, last_words
 from inbounds.experiments.experiment import Cell
-from inbounds.experiments.plan import Planned, State
+from inbounds.experiments.runner import STATUS, Planned, State, last_words
 from inbounds.experiments.worker import BUSY, FAILURE, LOG, prepare
 from inbounds.storage.files import write_json
 

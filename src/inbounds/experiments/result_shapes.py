@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inbounds.limits import MOST_SEEDS
 from inbounds.reading import COUNT, FINITE, Each, Several, Whole
-from inbounds.training.record_shapes import PROVENANCE_SHAPE
+from inbounds.training.record import PROVENANCE_SHAPE
 
 PAIR = Several(FINITE, 2)
 BY_SEED = [FINITE]

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from inbounds.errors import ConfigurationError, MissingDependencyError
-from inbounds.experiments.execute import last_words
 from inbounds.experiments.experiment import Cell, pairs
-from inbounds.experiments.plan import Planned, Speeds, State, plan
+from inbounds.experiments.runner import Planned, Speeds, State, last_words, plan
 from inbounds.experiments.worker import CELL, FINAL
 from inbounds.reading import FINITE, read_object
 from inbounds.storage.files import make_folder

@@ -93,8 +93,7 @@ def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
 
 def write_final(folder: Path, cell: Cell) -> None:
     """Evaluate the last and the best policy on fresh episodes; the file appears whole or not at all."""
-    from inbounds.evaluation.episode import trace_episode
-    from inbounds.evaluation.inference import time_inference
+    from inbounds.evaluation.inference import time_inference, trace_episode
     from inbounds.evaluation.protocol import (
         evaluate_run,
         evaluator_of,

@@ -12,9 +12,9 @@ from inbounds.constraints.intersection import BoxLike
 from inbounds.constraints.sum_band import SumBand
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
-from inbounds.learners.penalty import violation_penalty
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
+from inbounds.learners.violation_cost import violation_penalty
 from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.allocation_layer import clamped_allocation
 from inbounds.policies.networks import Network

@@ -13,9 +13,9 @@ import optax
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
-from inbounds.learners.constraint_cost import hinge_cost, published_cost
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
 from inbounds.learners.settings import with_presets
+from inbounds.learners.violation_cost import hinge_cost, published_cost
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import Network, apply_network, export_network, init_network
 from inbounds.policies.proposal import Proposal

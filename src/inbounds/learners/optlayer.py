@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from inbounds.learners.learner import Spec
-from inbounds.learners.penalty import violation_penalty
 from inbounds.learners.settings import with_presets
 from inbounds.learners.solver_calls import add_calls
 from inbounds.learners.td3 import (
@@ -18,6 +17,7 @@ from inbounds.learners.td3 import (
     DeterministicState,
     TargetAction,
 )
+from inbounds.learners.violation_cost import violation_penalty
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import Network
 

@@ -16,9 +16,9 @@ import optax
 from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.penalty import violation_penalty
 from inbounds.learners.settings import with_presets
 from inbounds.learners.solver_calls import Calls, add_calls, call_metrics, no_calls
+from inbounds.learners.violation_cost import violation_penalty
 from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.networks import (
     Network,

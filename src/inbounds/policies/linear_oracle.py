@@ -16,10 +16,9 @@ from inbounds.constraints.ball import Ball
 from inbounds.constraints.box import Bounds
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.intersection import BoxLike
-from inbounds.constraints.power_budget import PowerBudget
 from inbounds.constraints.situation import Situation
 from inbounds.constraints.sum_band import SumBand
-from inbounds.constraints.weighted_l1 import WeightedL1
+from inbounds.constraints.weighted_sum import PowerBudget, WeightedL1
 
 FAR = 1e3
 """How many box widths away a point is far: the value of what is found misses the maximum by 1 / FAR of a width."""

@@ -1,9 +1,6 @@
 from .guard import ActionGuard as ActionGuard
 from .guard import Guard as Guard
 from .guard import share_of_bound as share_of_bound
-from .reference_policies import best_constant_action as best_constant_action
-from .reference_policies import reference_names as reference_names
-from .reference_policies import reference_policy as reference_policy
 from .registry import make as make
 from .registry import names as names
 from .registry import register_environments as register_environments

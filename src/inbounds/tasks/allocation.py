@@ -20,10 +20,9 @@ from inbounds.constraints.arrays import Array, convert, is_jax, stack_rows, tota
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError
-from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.environment import CompiledStep, HostEnvironments
 from inbounds.tasks.task import AssembledTask, Task
-from inbounds.tasks.vector import HostEnvironments
 
 ZONES, BIKES, CAPACITY, LARGEST_STEP = 5, 15, 6, 3
 HORIZON = 20

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, SumBand, obs
 from inbounds.errors import InvalidInputError, UnknownNameError
-from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.environment import CompiledStep, HostEnvironments
 from inbounds.tasks.task import AssembledTask, Task
-from inbounds.tasks.vector import HostEnvironments
 
 LEAST_DEMAND = 5
 """Fewest trips that riders ask for between two zones in one epoch."""

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, SimulationError
 from inbounds.tasks.action_guard import ActionGuard
-from inbounds.tasks.compiled import CompiledEnvironment, CompiledStep
+from inbounds.tasks.environment import CompiledEnvironment, CompiledStep, Step
 from inbounds.tasks.guard import EpisodeGuard
 from inbounds.tasks.spaces import ConstrainedBox
-from inbounds.tasks.vector import Step
 
 if TYPE_CHECKING:
     from inbounds.constraints import Constraint

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError, InvalidInputError, SimulationError
 from inbounds.tasks.action_guard import ActionGuard, OnViolation
+from inbounds.tasks.environment import Step
 from inbounds.tasks.flattening import Flattening
 from inbounds.tasks.named_parts import PREVIOUS_ACTION
 from inbounds.tasks.published_sets import PublishedNumbers, own_set, refuse_later_limit, require_same_set
-from inbounds.tasks.vector import Step
 
 Maker = Callable[[str | None], gymnasium.Env[Any, Any]]
 """From a render mode, or None, to a new environment."""

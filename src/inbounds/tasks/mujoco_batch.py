@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
 from inbounds.tasks.action_guard import ActionGuard, OnViolation
+from inbounds.tasks.environment import Step
 from inbounds.tasks.locomotion import Bodies, LocomotionSpec
-from inbounds.tasks.vector import Step
 
 if TYPE_CHECKING:
     from inbounds.constraints import Constraint

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from inbounds.constraints import Box, Polytope
 from inbounds.errors import UnknownNameError
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.environment import HostEnvironments
 from inbounds.tasks.network_layout import (
     FIRST_TRUNK_NUMBER,
     LAYOUTS,
@@ -23,7 +24,6 @@ from inbounds.tasks.network_layout import (
 from inbounds.tasks.network_simulator import FEATURES, INTERVALS_SEEN, NetworkEnvironment, NetworkState
 from inbounds.tasks.network_window import QUEUE_SLOTS, RINGS
 from inbounds.tasks.task import AssembledTask, Task
-from inbounds.tasks.vector import HostEnvironments
 
 REWARD_DIVISOR = 10.0
 

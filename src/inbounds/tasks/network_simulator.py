@@ -42,7 +42,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inbounds.tasks.compiled import CompiledStep
+from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.network_layout import (
     PROPAGATION,
     SLOTS_PER_SECOND,

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Polytope
-from inbounds.tasks.compiled import CompiledStep
 from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.environment import CompiledStep, HostEnvironments
 from inbounds.tasks.task import AssembledTask, Task
-from inbounds.tasks.vector import HostEnvironments
 
 HIDDEN = 10
 HORIZON = 100

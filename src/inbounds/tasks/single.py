@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.tasks.action_guard import ActionGuard
+from inbounds.tasks.environment import HostEnvironments
 from inbounds.tasks.spaces import ConstrainedBox
-from inbounds.tasks.vector import HostEnvironments
 
 Picture = Callable[[bool], NDArray[np.uint8]]
 """Draw (height, width, 3): the first state of an episode if asked so, else where the last action led."""

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from inbounds.constraints import Constraint
     from inbounds.constraints.references import Reference
-    from inbounds.tasks.compiled import CompiledEnvironment
-    from inbounds.tasks.vector import HostEnvironments
+    from inbounds.tasks.environment import CompiledEnvironment, HostEnvironments
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)

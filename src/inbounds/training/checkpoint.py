@@ -20,58 +20,37 @@ FORMAT = 3
 ARRAYS, NOTES = "state.safetensors", "notes.json"
 
 
-def flatten(tree: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
-    """Return the arrays of nested dicts, tuples and NamedTuples under names that spell their way there."""
-    if isinstance(tree, Mapping):
-        items = [(str(name), value) for name, value in tree.items()]
-    elif hasattr(tree, "_asdict"):
-        items = list(tree._asdict().items())
-    elif isinstance(tree, tuple | list):
-        items = [(str(index), value) for index, value in enumerate(tree)]
-    else:
-        return {prefix: np.asarray(_plain(tree), order="C")}
-    flat: dict[str, NDArray[Any]] = {}
-    for name, value in items:
-        flat |= flatten(value, f"{prefix}/{name}" if prefix else name)
-    return flat
+def flatten(tree: Any) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a tree by their paths, such as `learner/params/actor/0/weight`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {_name(path): np.asarray(_plain(leaf), order="C") for path, leaf in leaves}
 
 
 def fill(template: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
-    """Return a tree shaped like `template` with the arrays of `flatten`, refusing any that does not fit."""
-    if isinstance(template, Mapping):
-        return {
-            name: fill(value, arrays, f"{prefix}/{name}" if prefix else str(name))
-            for name, value in template.items()
-        }
-    if hasattr(template, "_asdict"):
-        parts = {
-            name: fill(value, arrays, f"{prefix}/{name}" if prefix else name)
-            for name, value in template._asdict().items()
-        }
-        return type(template)(**parts)
-    if isinstance(template, tuple | list):
-        return type(template)(
-            fill(value, arrays, f"{prefix}/{index}" if prefix else str(index))
-            for index, value in enumerate(template)
-        )
-    if prefix not in arrays:
-        raise CheckpointError(
-            f"the checkpoint lacks '{prefix}'. It belongs to another learner, task or version."
-        )
-    found = arrays[prefix]
-    is_key = _is_key(template)
-    template = _plain(template)
-    wanted = (
-        (tuple(template.shape), np.dtype(template.dtype))
-        if hasattr(template, "shape")
-        else ((), np.asarray(template).dtype)
+    """Return a tree like `template` with the arrays of `flatten` below a prefix; refuse those that do not fit."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: _fitting(leaf, arrays, "/".join(filter(None, [prefix, _name(path)]))), template
     )
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _fitting(template: Any, arrays: Mapping[str, NDArray[Any]], name: str) -> Any:
+    """Return the array of that name if it has the type and shape of the template."""
+    if name not in arrays:
+        raise CheckpointError(
+            f"the checkpoint lacks '{name}'. It belongs to another learner, task or version."
+        )
+    found, plain = arrays[name], _plain(template)
+    wanted = (np.shape(plain), np.dtype(plain.dtype) if hasattr(plain, "dtype") else np.asarray(plain).dtype)
     if (found.shape, found.dtype) != wanted:
         raise CheckpointError(
-            f"'{prefix}' is {found.dtype}{list(found.shape)} in the checkpoint, but {wanted[1]}{list(wanted[0])} is "
+            f"'{name}' is {found.dtype}{list(found.shape)} in the checkpoint, but {wanted[1]}{list(wanted[0])} is "
             f"expected. It belongs to another learner, task or configuration."
         )
-    return jax.random.wrap_key_data(jax.numpy.asarray(found)) if is_key else found
+    return jax.random.wrap_key_data(jax.numpy.asarray(found)) if _is_key(template) else found
 
 
 def _is_key(leaf: Any) -> bool:

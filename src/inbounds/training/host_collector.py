@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from inbounds.errors import CheckpointError
 from inbounds.learners.learner import Metrics
 from inbounds.policies.acceptance import Draw
+from inbounds.tasks.environment import HostEnvironments
 from inbounds.tasks.task import Task
-from inbounds.tasks.vector import HostEnvironments
 from inbounds.training.host_settling import Settling
 from inbounds.training.program import Exchange, Programs, TrainingState
 

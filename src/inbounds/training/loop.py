@@ -19,7 +19,6 @@ from inbounds.storage.files import write_pieces
 from inbounds.storage.sealed_arrays import array_pieces
 from inbounds.tasks.task import Task
 from inbounds.training import memory
-from inbounds.training.best_policy import better_of, or_latest, unjudged
 from inbounds.training.checkpoint import (
     as_device_tree,
     fill,
@@ -30,7 +29,7 @@ from inbounds.training.checkpoint import (
 )
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.config import TrainingConfig, require_learnable
-from inbounds.training.evaluate import Evaluation, Evaluator
+from inbounds.training.evaluate import Evaluation, Evaluator, better_of, or_latest, unjudged
 from inbounds.training.host_collector import Episodes, HostCollector
 from inbounds.training.interrupts import deferred_interrupt
 from inbounds.training.program import Programs, TrainingState, seed_keys

@@ -17,10 +17,13 @@ from inbounds.storage.files import make_folder, plain, remove_parts, write_json
 from inbounds.storage.locks import locked
 from inbounds.storage.logs import append_rows, cut_log, log_checksum, read_rows, sync_log
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum_of_json, meaning_of_run, write_sealed
-from inbounds.training.record_shapes import CONFIG_SHAPE, PROVENANCE_SHAPE, ROW_SHAPES
 
 if TYPE_CHECKING:
     from inbounds.tasks.task import Task
+
+
+from inbounds.limits import MOST_SEEDS
+from inbounds.reading import COUNT, FINITE, NUMBER, Several, Whole
 
 CONFIG, PROVENANCE = "config.json", "provenance.json"
 POLICY, BEST_POLICY = POLICY_FILES["last"], POLICY_FILES["best"]
@@ -194,3 +197,60 @@ def checkpoints_in(folder: Path) -> list[Path]:
 def step_of(checkpoint: Path) -> int:
     """Return the step in the name of a checkpoint."""
     return int(checkpoint.name.removeprefix("step-"))
+
+
+CONFIG_SHAPE = {
+    "task": str,
+    "observation_shift?": ([FINITE], None),
+    "observation_scale?": ([FINITE], None),
+    "reward_divisor?": FINITE,
+    "reward_shift?": FINITE,
+    "learner": {"name": str},
+    "training": {
+        "steps": COUNT,
+        "seed": COUNT,
+        "seeds": Whole(1, MOST_SEEDS),
+        "environments": Whole(1),
+        "updates_per_step": FINITE,
+        "episodes": Whole(1),
+        "preference": Several(FINITE, 2),
+        "device?": (str, None),
+        "deterministic?": bool,
+    },
+}
+PROVENANCE_SHAPE = {
+    "inbounds": str,
+    "commit": (str, None),
+    "is_dirty": bool,
+    "python": str,
+    "packages": {"mujoco": (str, None), "*": (str, None)},
+    "platform": str,
+    "processor": str,
+    "device": str,
+    "started": str,
+    "preparation_seconds?": (FINITE, None),
+}
+ROW_SHAPES = {
+    "metrics.jsonl": {
+        "step": COUNT,
+        "seed": COUNT,
+        "steps_per_second": NUMBER,
+        "acceptance": (NUMBER, None),
+        "projections": FINITE,
+        "*": (NUMBER, None),
+    },
+    "evaluations.jsonl": {
+        "step": COUNT,
+        "seed": COUNT,
+        "return": NUMBER,
+        "return_deviation": NUMBER,
+        "length": NUMBER,
+        "valid_action_rate": NUMBER,
+        "deterministic_valid_rate": NUMBER,
+        "evaluation_projections": FINITE,
+        "worst_violation": NUMBER,
+        "training_projections": FINITE,
+        "seconds": NUMBER,
+    },
+}
+"""By the name of the log; other fields may stand beside these."""

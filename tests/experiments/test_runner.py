@@ -16,10 +16,9 @@ from typing import NamedTuple
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.experiments import execute, worker
-from inbounds.experiments.execute import Job, run_locally
+from inbounds.experiments import runner, worker
 from inbounds.experiments.experiment import Cell, pairs
-from inbounds.experiments.plan import Planned, Speeds, State, plan
+from inbounds.experiments.runner import Job, Planned, Speeds, State, plan, run_locally
 from inbounds.storage.locks import LOCK, is_locked
 from inbounds.training import api, interrupts
 
@@ -158,7 +157,7 @@ except KeyboardInterrupt:
         process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
         return Job(planned, process, time.monotonic())
 
-    monkeypatch.setattr(execute, "start", pretend)
+    monkeypatch.setattr(runner, "start", pretend)
     monkeypatch.setattr(interrupts, "ONE_REQUEST_SECONDS", 60.0)
     before = signal.getsignal(number)
     states = run_locally(plan([GOOD, BAD], tmp_path, Speeds([], "")), 1, lambda line: None, {})

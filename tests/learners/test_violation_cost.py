@@ -9,7 +9,7 @@ import pytest
 
 from inbounds.constraints import Ball, Box, PowerBudget, SumBand, WeightedL1, obs
 from inbounds.learners.learner import Spec
-from inbounds.learners.penalty import row_distances, violation_penalty
+from inbounds.learners.violation_cost import row_distances, violation_penalty
 
 BOX = Box(np.full(3, -1.0), np.full(3, 1.0))
 SETS = {

@@ -1,12 +1,15 @@
-"""A batch of environments stepped together on the host, and what one step of it returns."""
+"""What training steps: a batch of environments on the host, or one environment of pure JAX functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import jax
 
 
 class Step(NamedTuple):
@@ -42,4 +45,30 @@ class HostEnvironments(Protocol):
 
     def restore(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
         """Go back to a state that `save` returned."""
+        ...
+
+
+class CompiledStep(NamedTuple):
+    """One step of one compiled environment; the caller adds batches by `vmap`."""
+
+    state: Any
+    observation: jax.Array
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+
+
+class CompiledEnvironment(Protocol):
+    """Two pure functions over one state; no reset happens inside `step`."""
+
+    observation_size: int
+    action_size: int
+    horizon: int
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Return a fresh state and its observation, drawn from `key` alone."""
+        ...
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
+        """Advance by one decision; all randomness comes from `key`."""
         ...

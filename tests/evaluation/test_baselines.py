@@ -12,8 +12,9 @@ import pytest
 
 from inbounds.constraints import Ball, Box
 from inbounds.errors import ConfigurationError, UnknownNameError
-from inbounds.tasks import best_constant_action, make, names, reference_names, reference_policy
-from inbounds.tasks.compiled import CompiledStep
+from inbounds.evaluation.baselines import best_constant_action, reference_names, reference_policy
+from inbounds.tasks import make, names
+from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.task import AssembledTask, Task
 
 FREE = tuple((name, policy) for name in names() for policy in ("uniform", "interior"))
