@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError, UnknownNameError
-from inbounds.learners.aram import LEAST, RANGES, Aram
+from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
+from inbounds.learners.settings import INTEGERS, NUMBERS
 from inbounds.policies.acceptance import accept_first
 from tests.learners import probes
 
 SPEC = Spec.of(3, -np.ones(2, np.float32), np.ones(2, np.float32), probes.boundary_optimum().task.constraint)
 WARM = SPEC._replace(start=jnp.zeros(2))
 SMALL = {"hidden": (8,), "batch_size": 8}
+SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
 
 
 @pytest.mark.parametrize(
@@ -29,15 +31,24 @@ SMALL = {"hidden": (8,), "batch_size": 8}
         ({"target_entropy": -0.5, "alpha": 0.2}, "alpha=None"),
         ({"hidden": ()}, r"\(256, 256\)"),
         ({"hidden": (8, 0)}, r"\(256, 256\)"),
-        ({"penalty": -0.2}, "above 0"),
+        ({"penalty": -0.2}, "at least 0"),
+        ({"penalty": 0}, "excluded"),
         ({"eta": 1.0}, r"\[0, 1\)"),
         ({"proposals": 0}, "1 or more"),
         ({"min_return_weight": 1.0}, r"\[0, 1\)"),
         ({"critic_warmup": -1}, "0 or more"),
-        ({"gamma": 1.0}, "the task's"),
+        ({"gamma": 1.0}, "excluded"),
         ({"target_entropy": 0.7}, "ln 2"),
-        *(({name: value}, f"{name}=.*integer") for name in LEAST for value in (-1, 1.5, "2", True, None)),
-        *(({name: value}, f"{name}=.*number") for name in RANGES for value in (float("nan"), "x", True)),
+        *(
+            ({name: value}, f"{name}=.*integer")
+            for name in sorted(INTEGERS.keys() & SETTINGS)
+            for value in (-1, 1.5, "2", True, None)
+        ),
+        *(
+            ({name: value}, f"{name}=.*number")
+            for name in sorted(NUMBERS.keys() & SETTINGS)
+            for value in (float("nan"), "x", True)
+        ),
         *(({name: 1.5}, "number in") for name in ("tau", "eta_decay", "target_acceptance", "gamma")),
     ],
 )
@@ -47,15 +58,14 @@ def test_settings_that_cannot_be_trained_are_rejected_with_the_remedy(settings, 
 
 
 def test_aram_has_at_most_24_settings_and_every_number_has_a_range():
-    fields = {field.name: field.default for field in dataclasses.fields(Aram)}
-    assert len(fields) <= 24
-    assert not LEAST.keys() & RANGES.keys()
+    assert len(SETTINGS) <= 24
+    assert not INTEGERS.keys() & NUMBERS.keys()
     numbers = {
         name
-        for name, value in fields.items()
+        for name, value in SETTINGS.items()
         if isinstance(value, int | float) and value not in (True, False)
     }
-    assert numbers - {"eta_decay"} <= LEAST.keys() | RANGES.keys() and "eta_decay" in RANGES
+    assert numbers - {"eta_decay"} <= INTEGERS.keys() | NUMBERS.keys() and "eta_decay" in NUMBERS
 
 
 def test_an_explicit_value_wins_over_its_preset():

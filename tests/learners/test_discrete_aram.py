@@ -106,5 +106,5 @@ def test_networks_see_observations_relative_to_what_was_measured():
 
 
 def test_a_single_draw_is_refused():
-    with pytest.raises(ConfigurationError, match="baseline"):
+    with pytest.raises(ConfigurationError, match="2 or more"):
         DiscreteAram(policy_draws=1)

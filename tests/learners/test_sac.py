@@ -140,5 +140,5 @@ def test_valid_rates_are_measured_on_draws_of_the_policy():
 
 
 def test_an_alpha_of_zero_is_refused():
-    with pytest.raises(ConfigurationError, match="positive"):
+    with pytest.raises(ConfigurationError, match="above 0"):
         Sac(alpha=0.0)

@@ -32,7 +32,7 @@ from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
 from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
-from inbounds.learners.settings import require_numbers, require_widths, with_presets
+from inbounds.learners.settings import require_valid, with_presets
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.networks import (
     Network,
@@ -72,29 +72,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma": 0.99,
     },
 }
-LEAST = {
-    **dict.fromkeys(("proposals", "preference_samples", "batch_size"), 1),
-    **dict.fromkeys(("q_snapshots", "entropy_ramp", "critic_warmup"), 0),
-}
-"""Settings that are integers, and the smallest value of each."""
-RANGES = {
-    "penalty": ("above 0, or rejections would be rewarded", lambda value: value > 0),
-    "eta": ("in [0, 1), or no real transition is left", lambda value: 0 <= value < 1),
-    "eta_decay": ("in (0, 1]", lambda value: 0 < value <= 1),
-    "target_acceptance": ("in (0, 1], or None", lambda value: 0 < value <= 1),
-    "min_return_weight": ("in [0, 1)", lambda value: 0 <= value < 1),
-    "alpha": ("above 0, or None", lambda value: value > 0),
-    "init_alpha": ("above 0", lambda value: value > 0),
-    "target_entropy": (
-        "of at most ln 2, a uniform distribution's, or None",
-        lambda value: value <= math.log(2),
-    ),
-    "student_df": ("above 0, or None", lambda value: value > 0),
-    "learning_rate": ("above 0", lambda value: value > 0),
-    "gamma": ("in [0, 1), or None for the task's", lambda value: 0 <= value < 1),
-    "tau": ("in (0, 1]", lambda value: 0 < value <= 1),
-}
-"""Settings that are real numbers, and where they may lie: in words and as a test."""
 
 
 class Params(NamedTuple):
@@ -194,8 +171,7 @@ class Aram(Learner):
 
     def __post_init__(self) -> None:
         """Reject values and combinations that cannot be trained."""
-        require_numbers(self, LEAST, RANGES)
-        require_widths(self.hidden)
+        require_valid(self, excluded={"penalty": 0.0, "gamma": 1.0})
         if self.preference is not None and not (
             isinstance(self.preference, tuple | list)
             and len(self.preference) == 2

@@ -9,9 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Memory, Outcome, Spec
-from inbounds.learners.settings import with_presets
+from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.replay.buffer import Transition
@@ -43,13 +42,8 @@ class ArTd3(DeterministicActorCritic):
     """Fraction of a batch that comes from the self-loops."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that contradict each other."""
-        super().__post_init__()
-        if self.proposals < 1 or self.penalty <= 0 or not 0 <= self.eta < 1:
-            raise ConfigurationError(
-                "proposals must be at least 1, penalty positive, and eta in [0, 1): "
-                f"got {self.proposals}, {self.penalty}, {self.eta}."
-            )
+        """Reject settings that cannot be trained."""
+        require_valid(self, excluded={"penalty": 0.0})
 
     @property
     def buffers(self) -> tuple[str, ...]:

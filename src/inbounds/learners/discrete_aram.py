@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.settings import with_presets
+from inbounds.learners.settings import require_valid, with_presets
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.discrete import from_levels, level_count, to_levels
 from inbounds.policies.networks import (
@@ -122,8 +121,7 @@ class DiscreteAram(Learner):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""
-        if self.policy_draws < 2:
-            raise ConfigurationError(f"policy_draws={self.policy_draws} leaves no baseline. Use at least 2.")
+        require_valid(self)
 
     @property
     def mdp(self) -> Aram:

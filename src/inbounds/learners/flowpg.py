@@ -92,10 +92,6 @@ class FlowPg(DeterministicActorCritic):
             raise ConfigurationError(
                 f"condition_range={self.condition_range} is empty. Put the lower end first."
             )
-        if min(self.flow_layers, self.flow_steps, self.flow_samples, self.flow_batch_size) < 1:
-            raise ConfigurationError(
-                "flow_layers, flow_steps, flow_samples and flow_batch_size must be at least 1."
-            )
 
     # The flow ---------------------------------------------------------------------------------------------
 

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.errors import ConfigurationError
 from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.settings import with_presets
+from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.violation_cost import hinge_cost, published_cost
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.networks import Network, apply_network, export_network, init_network
@@ -156,8 +155,7 @@ class Focops(Learner):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""
-        if min(self.rollout, self.batch_size, self.epochs) < 1:
-            raise ConfigurationError("rollout, batch_size and epochs must be at least 1.")
+        require_valid(self)
 
     # Shapes -----------------------------------------------------------------------------------------------
 

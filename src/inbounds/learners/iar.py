@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.errors import ConfigurationError
 from inbounds.learners.advantages import Rewarded, advantages
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.settings import with_presets
+from inbounds.learners.settings import require_valid, with_presets
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.argmax_flow import (
     ArgmaxFlow,
@@ -112,10 +111,7 @@ class Iar(Learner):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot learn."""
-        if min(self.proposals, self.density_draws, self.correction_draws, self.rollout, self.layers) < 1:
-            raise ConfigurationError(
-                "proposals, density_draws, correction_draws, rollout and layers must be at least 1."
-            )
+        require_valid(self)
 
     # Shapes ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
@@ -57,12 +56,6 @@ class Nfwpo(DeterministicActorCritic):
     0.05 on Reacher and 0.01 elsewhere; the ARAM paper has 0.01 for all."""
 
     causes: ClassVar[tuple[str, ...]] = (PROJECTION, LINEAR_PROGRAM)
-
-    def __post_init__(self) -> None:
-        """Refuse a step that leads out of the set."""
-        super().__post_init__()
-        if not 0 < self.rate <= 1:
-            raise ConfigurationError(f"rate={self.rate} is no part of a step. Use a number in (0, 1].")
 
     def frank_wolfe(
         self, critic: Network, spec: Spec, observation: jax.Array, squashed: jax.Array

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.settings import with_presets
+from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.solver_calls import Calls, call_metrics, no_calls
 from inbounds.learners.violation_cost import violation_penalty
 from inbounds.policies.acceptance import Draw, project_proposals
@@ -28,7 +27,6 @@ from inbounds.policies.networks import (
 )
 from inbounds.policies.proposal import Proposal, Squashed, proposal_from_output, squash
 from inbounds.replay.buffer import Transition
-from inbounds.settings import is_number
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -93,17 +91,7 @@ class StochasticActorCritic(Learner):
 
     def __post_init__(self) -> None:
         """Reject settings that cannot be trained."""
-        for name in ("alpha", "init_alpha"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigurationError(
-                    f"{name}={value} must be positive. Lower it towards 0 for less entropy."
-                )
-        target = self.target_entropy
-        if target is not None and not (is_number(target) and target <= math.log(2)):
-            raise ConfigurationError(
-                f"target_entropy={target!r} must be a number of at most ln 2, a uniform distribution's, or None."
-            )
+        require_valid(self)
 
     # Shapes -----------------------------------------------------------------------------------------------
 

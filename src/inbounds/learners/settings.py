@@ -4,37 +4,65 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.settings import is_number, is_whole
 
+INTEGERS = {
+    **dict.fromkeys(("q_snapshots", "entropy_ramp", "critic_warmup"), 0),
+    **dict.fromkeys(("batch_size", "proposals", "preference_samples", "policy_delay", "critics"), 1),
+    **dict.fromkeys(("rollout", "epochs", "density_draws", "correction_draws", "layers"), 1),
+    **dict.fromkeys(("flow_layers", "flow_steps", "flow_samples", "flow_batch_size"), 1),
+    "policy_draws": 2,
+}
+"""Settings that are integers, and the smallest value of each."""
+NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    **dict.fromkeys(
+        ("learning_rate", "init_alpha", "flow_learning_rate"), ("above 0", lambda value: value > 0)
+    ),
+    **dict.fromkeys(("alpha", "student_df"), ("above 0, or None", lambda value: value > 0)),
+    **dict.fromkeys(("eta_decay", "tau", "rate"), ("in (0, 1]", lambda value: 0 < value <= 1)),
+    **dict.fromkeys(
+        ("penalty", "exploration", "smoothing", "smoothing_limit"),
+        ("of at least 0", lambda value: value >= 0),
+    ),
+    "eta": ("in [0, 1), or no real transition is left", lambda value: 0 <= value < 1),
+    "gamma": ("in [0, 1]", lambda value: 0 <= value <= 1),
+    "min_return_weight": ("in [0, 1)", lambda value: 0 <= value < 1),
+    "target_acceptance": ("in (0, 1], or None", lambda value: 0 < value <= 1),
+    "target_entropy": (
+        "of at most ln 2, a uniform distribution's, or None",
+        lambda value: value <= math.log(2),
+    ),
+}
+"""Settings that are real numbers, and where they may lie: in words and as a test."""
+LAYERS = ("hidden", "flow_hidden")
+"""Settings that are sizes of hidden layers."""
 
-def require_numbers(
-    settings: Any, least: Mapping[str, int], ranges: Mapping[str, tuple[str, Callable[[float], bool]]]
-) -> None:
-    """Reject settings that are not integers of at least so much, or not numbers within their range.
 
-    None is accepted where the setting's type has it.
+def require_valid(settings: Any, excluded: Mapping[str, float] | None = None) -> None:
+    """Reject settings of a learner that cannot be trained, by the tables above; others are left to the learner.
+
+    None is accepted where the setting's type has it. `excluded` has ends of ranges that this learner cannot use.
     """
     optional = {field.name for field in dataclasses.fields(settings) if "None" in str(field.type)}
-    values = {
-        name: value for name, value in vars(settings).items() if value is not None or name not in optional
-    }
-    for name in values.keys() & least.keys():
-        if not is_whole(values[name], least[name]):
-            raise ConfigurationError(f"{name}={values[name]!r} must be an integer, {least[name]} or more.")
-    for name in values.keys() & ranges.keys():
-        where, is_allowed = ranges[name]
-        if not (is_number(values[name]) and is_allowed(values[name])):
-            raise ConfigurationError(f"{name}={values[name]!r} must be a number {where}.")
-
-
-def require_widths(hidden: Any) -> None:
-    """Reject hidden layer sizes that are not a sequence of positive integers."""
-    if not isinstance(hidden, tuple | list) or not hidden or not all(is_whole(width, 1) for width in hidden):
-        raise ConfigurationError(f"hidden={hidden!r} must be sizes of layers, such as (256, 256).")
+    for name, value in vars(settings).items():
+        if value is None and name in optional:
+            continue
+        if name in INTEGERS and not is_whole(value, INTEGERS[name]):
+            raise ConfigurationError(f"{name}={value!r} must be an integer, {INTEGERS[name]} or more.")
+        if name in NUMBERS and not (is_number(value) and NUMBERS[name][1](value)):
+            raise ConfigurationError(f"{name}={value!r} must be a number {NUMBERS[name][0]}.")
+        if excluded and value == excluded.get(name):
+            raise ConfigurationError(
+                f"{name}={value!r} is the end of its range, which is excluded here. Stay inside."
+            )
+        is_list = isinstance(value, tuple | list) and len(value) > 0
+        if name in LAYERS and not (is_list and all(is_whole(width, 1) for width in value)):
+            raise ConfigurationError(f"{name}={value!r} must be sizes of layers, such as (256, 256).")
 
 
 LearnerClass = TypeVar("LearnerClass", bound=type)

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.settings import with_presets
+from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.solver_calls import Calls, add_calls, call_metrics, no_calls
 from inbounds.learners.violation_cost import violation_penalty
 from inbounds.policies.acceptance import Draw, project_proposals
@@ -104,10 +103,7 @@ class DeterministicActorCritic(Learner):
 
     def __post_init__(self) -> None:
         """Reject settings that cannot be trained."""
-        if self.policy_delay < 1 or self.critics < 1 or self.batch_size < 1:
-            raise ConfigurationError("policy_delay, critics and batch_size must be at least 1.")
-        if min(self.exploration, self.smoothing, self.smoothing_limit) < 0:
-            raise ConfigurationError("exploration, smoothing and smoothing_limit must not be negative.")
+        require_valid(self)
 
     # Shapes -----------------------------------------------------------------------------------------------
 
