@@ -58,5 +58,5 @@ def test_it_finds_the_best_action_of_the_set_and_stays_inside() -> None:
 
 @pytest.mark.parametrize("settings", [{"proposals": 0}, {"penalty": 0.0}, {"eta": 1.0}])
 def test_settings_that_cannot_work_are_refused(settings: dict) -> None:
-    with pytest.raises(ConfigurationError, match="must be|excluded"):
+    with pytest.raises(ConfigurationError, match=r"must be|excluded"):
         ArTd3(**settings)
