@@ -29,7 +29,7 @@ SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
         ({"preference": (0.9, 0.2)}, "sum to 1"),
         ({"preference": 0.9}, "sum to 1"),
         ({"target_entropy": -0.5, "alpha": 0.2}, "alpha=None"),
-        ({"hidden": ()}, r"\(256, 256\)"),
+        ({"hidden": ()}, "excluded"),
         ({"hidden": (8, 0)}, r"\(256, 256\)"),
         ({"penalty": -0.2}, "at least 0"),
         ({"penalty": 0}, "excluded"),

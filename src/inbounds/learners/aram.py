@@ -171,7 +171,7 @@ class Aram(Learner):
 
     def __post_init__(self) -> None:
         """Reject values and combinations that cannot be trained."""
-        require_valid(self, excluded={"penalty": 0.0, "gamma": 1.0})
+        require_valid(self, excluded={"penalty": 0.0, "gamma": 1.0, "hidden": ()})
         if self.preference is not None and not (
             isinstance(self.preference, tuple | list)
             and len(self.preference) == 2

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from inbounds.learners.learner import Spec
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
-from inbounds.policies.linear_oracle import linear_maximiser
 from inbounds.policies.networks import Network, q_values
 
 PROJECTION, LINEAR_PROGRAM = "projection", "linear_program"
@@ -71,7 +70,7 @@ class Nfwpo(DeterministicActorCritic):
 
         # In the environment's units a gradient is divided by what actions are multiplied with.
         gradient = jax.grad(value)(start) / (0.5 * (box.high - box.low))
-        corner = box.normalise(linear_maximiser(constraint, observation, gradient))
+        corner = box.normalise(constraint.linear_maximiser(observation, gradient))
         return FrankWolfe(start + self.rate * (corner - start), ~is_feasible)
 
     def actor_step(

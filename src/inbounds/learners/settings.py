@@ -43,10 +43,10 @@ LAYERS = ("hidden", "flow_hidden")
 """Settings that are sizes of hidden layers."""
 
 
-def require_valid(settings: Any, excluded: Mapping[str, float] | None = None) -> None:
+def require_valid(settings: Any, excluded: Mapping[str, Any] | None = None) -> None:
     """Reject settings of a learner that cannot be trained, by the tables above; others are left to the learner.
 
-    None is accepted where the setting's type has it. `excluded` has ends of ranges that this learner cannot use.
+    None is accepted where the setting's type has it. `excluded` has values that this learner cannot use.
     """
     optional = {field.name for field in dataclasses.fields(settings) if "None" in str(field.type)}
     for name, value in vars(settings).items():
@@ -58,9 +58,9 @@ def require_valid(settings: Any, excluded: Mapping[str, float] | None = None) ->
             raise ConfigurationError(f"{name}={value!r} must be a number {NUMBERS[name][0]}.")
         if excluded and value == excluded.get(name):
             raise ConfigurationError(
-                f"{name}={value!r} is the end of its range, which is excluded here. Stay inside."
+                f"{name}={value!r} is excluded for {type(settings).__name__}. Pass another value."
             )
-        is_list = isinstance(value, tuple | list) and len(value) > 0
+        is_list = isinstance(value, tuple | list)
         if name in LAYERS and not (is_list and all(is_whole(width, 1) for width in value)):
             raise ConfigurationError(f"{name}={value!r} must be sizes of layers, such as (256, 256).")
 

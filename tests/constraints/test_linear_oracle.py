@@ -10,7 +10,6 @@ import pytest
 from scipy.optimize import linprog
 
 from inbounds.constraints import Ball, Box, Polytope, PowerBudget, Simplex, SumBand, WeightedL1, obs
-from inbounds.policies.linear_oracle import linear_maximiser
 
 LOW, HIGH = np.array([-1.0, -0.5, -1.0, -2.0]), np.array([1.0, 1.0, 0.4, 2.0])
 BOX = Box(LOW, HIGH)
@@ -58,17 +57,17 @@ def test_no_feasible_action_lies_farther(name):
     gradients = np.concatenate([rng.standard_normal((24, 4)), 1e-4 * rng.standard_normal((4, 4)), -np.eye(4)])
     observation = np.broadcast_to(WEIGHTS, gradients.shape)
     found = np.asarray(
-        linear_maximiser(
-            constraint, jnp.asarray(observation, jnp.float32), jnp.asarray(gradients, jnp.float32)
+        constraint.linear_maximiser(
+            jnp.asarray(observation, jnp.float32), jnp.asarray(gradients, jnp.float32)
         )
     )
     for gradient, action in zip(gradients, found, strict=True):
         best = linprog(-gradient, A_ub=matrix, b_ub=bound, bounds=list(zip(LOW, HIGH, strict=True)))
         scale = np.abs(gradient).max()
-        assert gradient @ action / scale == pytest.approx(
-            -best.fun / scale, abs=4e-3 if name == "polytope" else 1e-5
-        )
-    assert np.max(np.asarray(constraint.violation(observation, found.astype(np.float64)))) < 1e-5
+        # A thin simplex in float32 keeps a margin of its own, since the answer is accepted by `contains`.
+        allowed = {"polytope": 4e-3, "simplex": 1e-3}.get(name, 1e-5)
+        assert gradient @ action / scale == pytest.approx(-best.fun / scale, abs=allowed)
+    assert np.max(np.asarray(constraint.violation(observation, found.astype(np.float64)))) <= 0
 
 
 @pytest.mark.parametrize("radius_squared", [0.05, 0.25, 2.0])
@@ -76,8 +75,8 @@ def test_on_a_ball_the_farthest_action_follows_the_gradient_until_the_box_stops_
     box = Box(np.full(3, -1.0), np.full(3, 1.0))
     gradients = np.random.default_rng(2).standard_normal((32, 3))
     found = np.asarray(
-        linear_maximiser(
-            Ball(radius_squared=radius_squared) & box, jnp.zeros((32, 1)), jnp.asarray(gradients, jnp.float32)
+        (Ball(radius_squared=radius_squared) & box).linear_maximiser(
+            jnp.zeros((32, 1)), jnp.asarray(gradients, jnp.float32)
         )
     )
     for gradient, action in zip(gradients, found, strict=True):
@@ -91,5 +90,5 @@ def test_on_a_ball_the_farthest_action_follows_the_gradient_until_the_box_stops_
 
 def test_entries_that_the_gradient_ignores_spend_nothing():
     constraint = WeightedL1(weights=[1.0, 1.0, 1.0, 1.0], bound=0.5) & BOX
-    found = linear_maximiser(constraint, jnp.zeros((1, 1)), jnp.asarray([[0.0, 0.0, 2.0, 0.0]]))
+    found = constraint.linear_maximiser(jnp.zeros((1, 1)), jnp.asarray([[0.0, 0.0, 2.0, 0.0]]))
     np.testing.assert_allclose(found, [[0.0, 0.0, 0.4, 0.0]], atol=1e-6)
