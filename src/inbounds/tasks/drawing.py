@@ -107,7 +107,7 @@ def _gauge_panel(width: int, height: int, use: float, label: str) -> NDArray[np.
         color=colour if is_exceeded else INK,
     )  # fmt: skip
     words = axes.text(inset, text_height, label, ha="left", va="center", fontsize=points, color=INK)
-    _shrink_to(words, room - number.get_window_extent().width - inset)
+    _shrink_to(words, room - number.get_window_extent().width - 2.5 * inset)
     return pixels(figure)
 
 
