@@ -24,20 +24,23 @@ if importlib.util.find_spec("jax") is not None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         _cache = tempfile.TemporaryDirectory(prefix="inbounds-jax-")
         os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+    # Most of a quick test's time is the compiler's. It works three to five times faster without optimisations.
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 
 @pytest.fixture(autouse=True)
-def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile learners without most optimisations, whose time the few steps of a test do not win back.
+def optimised_compilation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compile as users do where rounding decides (constraints, `optimised` tests) and in tests marked slow.
 
-    Tests that are marked slow keep them, and so do those of feasibility, where rounding is what matters.
+    Other tests, and the commands that they start, compile without most optimisations.
     """
-    folder = request.path.parent.name
-    if folder not in ("learners", "training", "benchmark") or request.node.get_closest_marker("slow"):
+    marks = ("slow", "optimised")
+    if request.path.parent.name != "constraints" and not any(map(request.node.get_closest_marker, marks)):
         yield
         return
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+    monkeypatch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS")
     jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)

@@ -56,22 +56,23 @@ def module_level_imports(tree: ast.Module) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_ends_before_its_reader_does(path: Path) -> None:
-    most = LONGER.get(str(path.relative_to(PACKAGE)), 400)
-    assert len(path.read_text().splitlines()) <= most, f"{name_of(path)}: split it, one idea per file"
+def test_a_module_ends_before_its_reader_does() -> None:
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
+    too_long = {name: length for name, length in lengths.items() if length > LONGER.get(name, 400)}
+    assert lengths and not too_long, f"split them, one idea per file: {too_long}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_opens_with_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no docstring"
+def test_a_module_opens_with_what_it_is_for() -> None:
+    without = [name_of(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert MODULES and not without, f"write a docstring for {without}"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in MODULES if path.relative_to(PACKAGE).parts[0] in NEVER_NEEDS_JAX], ids=name_of
-)
-def test_constraints_deployment_and_storage_do_not_import_jax_when_they_are_imported(path: Path) -> None:
-    assert not module_level_imports(ast.parse(path.read_text())) & {"jax", "jaxlib", "optax"}
+def test_constraints_deployment_and_storage_do_not_import_jax_when_they_are_imported() -> None:
+    checked = [path for path in MODULES if path.relative_to(PACKAGE).parts[0] in NEVER_NEEDS_JAX]
+    assert {path.relative_to(PACKAGE).parts[0] for path in checked} == set(NEVER_NEEDS_JAX)
+    imports = {name_of(path): module_level_imports(ast.parse(path.read_text())) for path in checked}
+    offending = {name: found for name in imports if (found := imports[name] & {"jax", "jaxlib", "optax"})}
+    assert not offending, f"import them inside of the functions that need them: {offending}"
 
 
 def test_imports_respect_the_layers() -> None:
@@ -109,11 +110,16 @@ def test_no_tracked_file_names_a_package_registry() -> None:
     assert not found, found
 
 
-@pytest.mark.parametrize("path", PINS, ids=name_of)
-def test_pins_are_exact_and_name_no_place(path: Path) -> None:
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    loose = [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[\w.+]+( ; .+)?", line)]
-    assert lines and not loose
+def test_pins_are_exact_and_name_no_place() -> None:
+    pins = {name_of(path): path.read_text().splitlines() for path in PINS}
+    loose = [
+        f"{name}: {line}"
+        for name, lines in pins.items()
+        for line in lines
+        if not line.startswith("#") and not re.fullmatch(r"[a-z0-9-]+==[\w.+]+( ; .+)?", line)
+    ]
+    empty = [name for name, lines in pins.items() if all(line.startswith("#") for line in lines)]
+    assert pins and not empty and not loose, (empty, loose)
 
 
 def test_the_mujoco_of_every_published_number_is_the_one_installed_everywhere() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,16 +22,15 @@ ENTRIES, LEVELS = 2, 3
 SIZE = ENTRIES * LEVELS
 
 
+@functools.cache
 def random_policy(seed=0, entries=ENTRIES, levels=LEVELS):
     """Return a policy that is far from uniform."""
     policy = init_argmax_flow(jax.random.key(seed), 2, entries, levels, (8,), layers=2, posterior_layers=2)
-    leaves, structure = jax.tree.flatten(policy)
-    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
-    moved = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, moved)
+    rng = np.random.default_rng(seed + 1)  # of NumPy: JAX compiles a generator for every shape
+    return jax.tree.map(lambda leaf: leaf + np.float32(0.2 * rng.standard_normal(leaf.shape)), policy)
 
 
-POLICY, OBSERVATION = random_policy(), jnp.asarray([0.3, -0.7])
+OBSERVATION = np.float32([0.3, -0.7])
 
 
 def noise(seed, count):
@@ -42,7 +43,7 @@ def spread(count):
 
 def test_numbers_that_explain_an_action_have_its_argmax():
     level = jax.random.randint(jax.random.key(5), (500, ENTRIES), 0, LEVELS)
-    numbers = explained(POLICY, spread(500), level, noise(6, 500), LEVELS).numbers
+    numbers = explained(random_policy(), spread(500), level, noise(6, 500), LEVELS).numbers
     np.testing.assert_array_equal(jnp.argmax(numbers.reshape(500, ENTRIES, LEVELS), axis=-1), level)
 
 
@@ -50,10 +51,10 @@ def test_numbers_that_explain_an_action_have_its_argmax():
 def test_the_density_of_an_explanation_follows_from_its_jacobian():
     level = jnp.asarray([2, 0])
     draws = noise(7, 16)
-    found = explained(POLICY, spread(16), jnp.broadcast_to(level, (16, ENTRIES)), draws, LEVELS)
-    jacobian = jax.vmap(jax.jacfwd(lambda one: explained(POLICY, OBSERVATION, level, one, LEVELS).numbers))(
-        draws
-    )
+    found = explained(random_policy(), spread(16), jnp.broadcast_to(level, (16, ENTRIES)), draws, LEVELS)
+    jacobian = jax.vmap(
+        jax.jacfwd(lambda one: explained(random_policy(), OBSERVATION, level, one, LEVELS).numbers)
+    )(draws)
     logarithm = np.linalg.slogdet(np.asarray(jacobian, np.float64)).logabsdet
     np.testing.assert_allclose(found.log_density, np.asarray(log_normal(draws)) - logarithm, atol=2e-3)
 

@@ -7,24 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from inbounds.policies.coupling_flow import (
-    flow_loss,
-    init_flow,
-    mask_of,
-    mollified_uniform,
-    to_action,
-    to_action_with_slope,
-    to_latent,
-)
+from inbounds.policies import coupling_flow
+from inbounds.policies.coupling_flow import flow_loss, init_flow, mask_of, mollified_uniform
+
+to_action, to_latent = jax.jit(coupling_flow.to_action), jax.jit(coupling_flow.to_latent)
+to_action_with_slope = jax.jit(coupling_flow.to_action_with_slope)
 
 
 def random_flow(size, condition, layers=6, seed=0):
     """Return a flow that is far from the identity."""
     flow = init_flow(jax.random.key(seed), size, condition, layers, (16, 16))
-    leaves, structure = jax.tree.flatten(flow)
-    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
-    moved = [leaf + 0.3 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, moved)
+    rng = np.random.default_rng(seed + 1)  # of NumPy: JAX compiles a generator for every shape
+    return jax.tree.map(lambda leaf: leaf + np.float32(0.3 * rng.standard_normal(leaf.shape)), flow)
 
 
 # Every size is compiled anew: one without and one with a condition are enough for quick tests.
@@ -54,7 +48,8 @@ def test_the_slope_is_the_determinant_of_the_jacobian(size, condition):
     actions = jax.random.normal(jax.random.key(2), (16, size))
     seen = jax.random.normal(jax.random.key(3), (16, condition))
     slopes = to_latent(flow, actions, seen).log_slope
-    jacobians = jax.vmap(jax.jacfwd(lambda x, y: to_latent(flow, x, y).value))(actions, seen)
+    jacobian = jax.jacfwd(lambda x, y: coupling_flow.to_latent(flow, x, y).value)
+    jacobians = jax.jit(jax.vmap(jacobian))(actions, seen)
     signs, logarithms = np.linalg.slogdet(np.asarray(jacobians, np.float64))
     np.testing.assert_allclose(slopes, logarithms, atol=1e-3)
     assert np.all(signs > 0)
@@ -81,4 +76,6 @@ def test_the_loss_is_minus_the_likelihood_of_the_samples():
     actions = jax.random.uniform(jax.random.key(4), (8, 2))
     latents = to_latent(flow, actions, jnp.zeros((8, 0)))
     expected = -np.mean(np.asarray(mollified_uniform(latents.value, 0.5) + latents.log_slope))
-    assert float(flow_loss(flow, actions, jnp.zeros((8, 0)), 0.5)) == pytest.approx(expected, rel=1e-5)
+    assert float(jax.jit(flow_loss)(flow, actions, jnp.zeros((8, 0)), 0.5)) == pytest.approx(
+        expected, rel=1e-5
+    )

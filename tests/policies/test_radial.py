@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,9 +29,10 @@ def some(count=256, scale=1.5):
     return jnp.asarray(scale * rng.standard_normal((count, 2)), jnp.float32)
 
 
-def rays(name, action, box=UNIT):
+@functools.partial(jax.jit, static_argnums=0)
+def rays(name, action):
     observation = jnp.broadcast_to(OBSERVATION, (*action.shape[:-1], 2))
-    return observation, ray(SETS[name], box, observation, action)
+    return observation, ray(SETS[name], UNIT, observation, action)
 
 
 some_sets = pytest.mark.parametrize(
@@ -37,18 +40,21 @@ some_sets = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("layer", [alpha_projection, radial_squash])
 @pytest.mark.parametrize("name", SETS)
 def test_every_action_ends_inside_the_set_without_a_projection(name, layer):
-    observation, at = rays(name, some(scale=50.0))
-    assert np.all(SETS[name].contains(observation, layer(at).value))
+    action = some(scale=50.0)
+    observation = jnp.broadcast_to(OBSERVATION, action.shape)
+    ended = jax.jit(lambda action: layer(ray(SETS[name], UNIT, observation, action)).value)(action)
+    assert np.all(SETS[name].contains(np.asarray(observation), np.asarray(ended)))
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_the_gauge_tells_inside_from_outside(name):
     action = some(scale=0.6)
     observation, at = rays(name, action)
-    is_inside = np.asarray(SETS[name].contains(observation, action))
+    is_inside = np.asarray(jax.jit(SETS[name].contains)(observation, action))
     assert is_inside.any() and not is_inside.all()
     np.testing.assert_array_equal(np.asarray(at.gauge) <= 1.0, is_inside)
 
@@ -105,7 +111,7 @@ def test_gradients_are_finite_at_the_centre_and_far_away(layer):
     def total(actions):
         return jnp.sum(layer(rays("weighted", actions)[1]).value)
 
-    slope = jax.grad(total)(jnp.asarray([[0.0, 0.0], [1e3, 0.0], [0.0, -1e3], [1e-4, 0.0]]))
+    slope = jax.jit(jax.grad(total))(jnp.asarray([[0.0, 0.0], [1e3, 0.0], [0.0, -1e3], [1e-4, 0.0]]))
     assert np.all(np.isfinite(slope))
 
 
@@ -115,6 +121,5 @@ def test_units_do_not_matter():
     large = Ball(radius_squared=25.0) & Box(np.full(2, -10.0), np.full(2, 10.0))
     action = some(16)
     small = radial_squash(rays("ball", action)[1]).value
-    np.testing.assert_allclose(
-        radial_squash(ray(large, wide, OBSERVATION, action)).value, small, rtol=1e-4, atol=1e-5
-    )
+    scaled = jax.jit(lambda action: radial_squash(ray(large, wide, OBSERVATION, action)).value)(action)
+    np.testing.assert_allclose(scaled, small, rtol=1e-4, atol=1e-5)
