@@ -138,8 +138,8 @@ def test_a_plan_reads_from_folders_what_is_finished_begun_failed_and_to_do(tmp_p
         ([], "bcd"),
         (["--retry"], "bcdef"),
         (["--only", "train"], "bd"),
-        (["--only", "judge"], "c"),
-        (["--only", "judge", "--retry"], "cf"),
+        (["--only", "evaluate"], "c"),
+        (["--only", "evaluate", "--retry"], "cf"),
     ],
 )
 def test_a_call_works_on_what_is_left_or_on_the_part_that_it_was_asked_for(

@@ -59,8 +59,8 @@ class Options:
     """First seed: a second machine may take seeds 5 to 9 of the same cells, and `--merge` puts them together."""
     plan: bool = False
     """Only show the plan and its estimated time."""
-    only: Literal["train", "judge"] | None = None
-    """`train` leaves the final evaluations to a later call, `judge` makes those that were left and trains nothing. They
+    only: Literal["train", "evaluate"] | None = None
+    """`train` leaves the final evaluations to a later call, `evaluate` makes those that were left and trains nothing. They
     need no GPU and no checkpoints, so that run folders may be copied elsewhere without them."""
     retry: bool = False
     """Try cells again that failed before."""
@@ -111,7 +111,7 @@ def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
     if options.only == "train":
         count = sum(state is State.TRAINED for state in now.values())
         terminal.say(
-            f"{count} cells are trained and not judged yet: --only judge does that, here or where their folders are "
+            f"{count} cells are trained and not evaluated yet: --only evaluate does that, here or where their folders are "
             f"copied to."
         )
     done = (State.FINISHED, State.FAILED, *([State.TRAINED] if options.only == "train" else []))
@@ -152,7 +152,7 @@ def is_wanted(planned: Any, options: Options) -> bool:
 
     if planned.state is State.FINISHED or (planned.state is State.FAILED and not options.retry):
         return False
-    part = "judge" if (planned.folder / TRAINED).exists() else "train"
+    part = "evaluate" if (planned.folder / TRAINED).exists() else "train"
     return options.only in (None, part)
 
 
@@ -270,7 +270,7 @@ def execute(terminal: Terminal, cells: Sequence[Any], options: Options, asked: A
     """Run the cells here or on a Ray cluster; `asked` counts the requests to stop."""
     if options.ray is not None:
         if options.only is not None:
-            raise ConfigurationError("nodes of a cluster train and judge. Leave --only or --ray out.")
+            raise ConfigurationError("nodes of a cluster train and evaluate. Leave --only or --ray out.")
         from inbounds.experiments.ray_cluster import run_on_ray
 
         return run_on_ray(cells, options.ray, terminal.say)

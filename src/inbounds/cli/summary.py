@@ -68,7 +68,7 @@ def result_table(summary: RunSummary, references: list[ReferenceReturn]) -> Tabl
     for heading in ("return", "valid action rate", "projections", "worst violation"):
         table.add_column(heading, justify="right")
     returns, valid = summary.column("return"), summary.column("valid_action_rate")
-    spread = returns if len(returns) > 1 else summary.column("return_deviation")
+    spread = returns if len(returns) > 1 else summary.column("return_std")
     deviation = returns.std() if len(returns) > 1 else float(spread[0])
     table.add_row(
         Text.assemble((shown(summary.learner), "bold"), f", {plural(len(returns), 'seed')}"),
@@ -95,7 +95,7 @@ def compare(summary: RunSummary, references: list[ReferenceReturn]) -> str:
         return ""
     returns = np.asarray(summary.column("return"))
     noise = np.hypot(
-        np.mean(summary.column("return_deviation")) / np.sqrt(len(returns) * len(uniform.returns)),
+        np.mean(summary.column("return_std")) / np.sqrt(len(returns) * len(uniform.returns)),
         uniform.returns.std() / np.sqrt(len(uniform.returns)),
     )
     gain = float(returns.mean() - uniform.returns.mean())

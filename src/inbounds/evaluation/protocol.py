@@ -73,7 +73,7 @@ class FinalEvaluation:
             "episodes": self.episodes,
             "preference": list(self.preference),
             "return": [rounded(value) for value in means],
-            "return_deviation": [rounded(value) for value in self.returns.std(axis=1)],
+            "return_std": [rounded(value) for value in self.returns.std(axis=1)],
             "length": [rounded(value) for value in self.lengths],
             "valid_action_rate": [rounded(value) for value in self.valid_action_rate],
             "deterministic_valid_rate": [rounded(value) for value in self.deterministic_valid_rate],

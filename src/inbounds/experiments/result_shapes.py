@@ -26,7 +26,7 @@ FINAL_NUMBERS = {
     "episodes": Whole(1),
     "preference": PAIR,
     "return": BY_SEED,
-    "return_deviation": BY_SEED,
+    "return_std": BY_SEED,
     "length": BY_SEED,
     "valid_action_rate": BY_SEED,
     "deterministic_valid_rate": BY_SEED,

@@ -237,7 +237,7 @@ def final_numbers(
 
     last = max(row["step"] for row in rows)
     by_seed = {row["seed"]: row for row in rows if row["step"] == last}
-    names = ("return", "return_deviation", "length", "valid_action_rate", "deterministic_valid_rate")
+    names = ("return", "return_std", "length", "valid_action_rate", "deterministic_valid_rate")
     return {
         "source": LAST_EVALUATION,
         "seeds": list(seeds),

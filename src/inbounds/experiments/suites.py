@@ -28,7 +28,7 @@ EVALUATION: dict[str, dict[str, int]] = {
 """How often policies are evaluated while they learn: less often where that takes long."""
 CHECKPOINT_EVERY = 500_000
 """A checkpoint holds the replay, up to gigabytes, and a cell takes minutes on a GPU."""
-RIVALS = ("dpre", "spre", "nfwpo", "flowpg", "focops")
+BASELINES = ("dpre", "spre", "nfwpo", "flowpg", "focops")
 """Methods with numbers in the paper's tables, cheapest to train first."""
 OTHERS = (
     "sosac",
@@ -68,7 +68,7 @@ def _paper() -> Iterator[Cell]:
     for preset in ("default", "paper"):
         for task in PAPER_TASKS:
             yield _full(task, "aram", preset)
-    for learner in (*RIVALS, *OTHERS):
+    for learner in (*BASELINES, *OTHERS):
         for task in ONLY_ON.get(learner, PAPER_TASKS):
             yield _full(task, learner, "paper")
 
@@ -81,7 +81,7 @@ def _full(task: str, learner: str, preset: str) -> Cell:
 def _scalability() -> Iterator[Cell]:
     for preset in ("default", "paper"):
         yield _full("nsfnet20d", "aram", preset)
-    for learner in RIVALS:
+    for learner in BASELINES:
         yield _full("nsfnet20d", learner, "paper")
 
 
@@ -150,12 +150,12 @@ def _reviewers() -> Iterator[Cell]:
         yield Cell("polytope50", learner, preset, STEPS["polytope50"])
 
 
-def _rivals() -> Iterator[Cell]:
+def _baselines() -> Iterator[Cell]:
     often = pairs({"evaluate_every": 5_000, "capacity": 100_000})
     for task in ("reacher", "bss3z", "halfcheetah", "nsfnet"):
         for preset in ("default", "paper"):
             yield Cell(task, "aram", preset, 30_000, seeds=3, training=often)
-        for learner in (*RIVALS, *OTHERS):
+        for learner in (*BASELINES, *OTHERS):
             if task in ONLY_ON.get(learner, PAPER_TASKS):
                 yield Cell(task, learner, "paper", 30_000, seeds=3, training=often)
 
@@ -165,7 +165,7 @@ def _wall_clock() -> Iterator[Cell]:
         for learner, preset in (
             ("aram", "default"),
             ("aram", "paper"),
-            *((rival, "paper") for rival in RIVALS),
+            *((baseline, "paper") for baseline in BASELINES),
         ):
             yield Cell(task, learner, preset, 50_000, seeds=1, final_episodes=10)
 
@@ -197,7 +197,7 @@ def _smoke() -> Iterator[Cell]:
     longest = [
         ("bss3z", learner) for learner in ("aram", *ONLY_ON)
     ]  # first, so that none is left alone at the end
-    others = [("reacher", learner) for learner in ("aram", *RIVALS, *OTHERS) if learner not in ONLY_ON]
+    others = [("reacher", learner) for learner in ("aram", *BASELINES, *OTHERS) if learner not in ONLY_ON]
     for task, learner in longest + others:
         settings = pairs(_small(learner))
         yield Cell(
@@ -237,10 +237,10 @@ SUITES = {
             _reviewers,
         ),
         Suite(
-            "rivals",
+            "baselines",
             "How do all methods compare after 30,000 steps of Reacher, BSS3z, HalfCheetah and NSFnet?",
             "not in the paper: Figures 4, 7 and 8, the first steps of four tasks",
-            _rivals,
+            _baselines,
         ),
         Suite(
             "discrete",

@@ -231,7 +231,7 @@ ARTEFACTS = (
         "Table 6", "the action constraints", None, None, "`inbounds list tasks` prints them from the code"
     ),
     Artefact("Table 7", "ARAM's hyper-parameters", None, None, '`Aram(preset="paper")`'),
-    Artefact("Table 8", "hyper-parameters of the rivals", None, None, '`preset="paper"` of each learner'),
+    Artefact("Table 8", "hyper-parameters of the baselines", None, None, '`preset="paper"` of each learner'),
     Artefact("Figure 1", "the augmented MDP, a drawing", None, None, "no experiment"),
     Artefact("Figure 2", "the framework, a drawing", None, None, "no experiment"),
     Artefact("Figure 3", "return versus wall-clock time", "wall-clock", "return_by_time", counted),

@@ -241,7 +241,7 @@ class Training:
                 "step": self.step,
                 "seed": seed,
                 "return": float(np.mean(found.returns[index])),
-                "return_deviation": float(np.std(found.returns[index])),
+                "return_std": float(np.std(found.returns[index])),
                 "length": float(np.mean(found.lengths[index])),
                 "valid_action_rate": float(found.valid_rate[index]),
                 "deterministic_valid_rate": float(found.deterministic_valid_rate[index]),

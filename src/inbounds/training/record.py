@@ -243,7 +243,7 @@ ROW_SHAPES = {
         "step": COUNT,
         "seed": COUNT,
         "return": NUMBER,
-        "return_deviation": NUMBER,
+        "return_std": NUMBER,
         "length": NUMBER,
         "valid_action_rate": NUMBER,
         "deterministic_valid_rate": NUMBER,
