@@ -31,7 +31,7 @@ UNIT = 2.0**-53
 """Half the distance from 1 to the next float64: the relative error of one rounding."""
 TINIEST = 2.0**-1074
 SIMPLEX_TOLERANCE = 1e-5
-"""Of the total, where a Simplex states no tolerance; from 21 entries on it is 4.8e-7 for each of them."""
+"""Of the total, where a Simplex states no tolerance; from 21 entries on it is 4.8e-7 of the largest sum for each."""
 
 if np.finfo(np.longdouble).eps > 2.0**-63:
     raise ImportError(
@@ -300,7 +300,9 @@ def _simplex(leaf: Leaf, asked: Asked) -> list[Rows]:
     stated = leaf.arguments.get("tolerance")
     if stated is None:
         total = _read(leaf.arguments["total"], asked, 0)
-        share = asked.numbers(max(SIMPLEX_TOLERANCE, 4.8e-7 * (1 + 2e-5) * asked.action.shape[-1]))
+        share = asked.numbers(
+            max(SIMPLEX_TOLERANCE, 4.8e-7 * (1 + SIMPLEX_TOLERANCE) * asked.action.shape[-1])
+        )
         tolerance = Read(share * total.value, share * total.size, total.roundings + 1)
     else:
         tolerance = _read(stated, asked, 0)

@@ -17,7 +17,7 @@ from benchmarks.attack.building import build
 from benchmarks.attack.checker import Verdict, exact_excess, judge
 from benchmarks.attack.ledger import Answer, Ledger, Question, explained
 from benchmarks.attack.libraries import NUMPY, Library
-from benchmarks.attack.plain_sets import Plain, has_union, is_bounded
+from benchmarks.attack.plain_sets import Plain, Reading, has_union, is_bounded, leaves
 from benchmarks.attack.sets import Drawn, States
 from benchmarks.attack.shrinking import Small, shrink
 
@@ -84,7 +84,22 @@ class Asked:
         if not self.is_moderate:
             return np.zeros(len(self), bool)
         is_single = self.library.is_single or self.dtype == np.float32
-        return self.rooms() >= (ROOM_IN_SINGLE if is_single else ROOM)
+        is_read = readings_are_finite(self.plain, self.states, len(self), is_single=self.library.is_single)
+        return is_read & (self.rooms() >= (ROOM_IN_SINGLE if is_single else ROOM))
+
+
+def readings_are_finite(plain: Plain, states: States, count: int, *, is_single: bool) -> NDArray[np.bool_]:
+    """Tell in which states no argument overflows when it is read: where one does, no action is feasible by contract."""
+    kind = np.float32 if is_single else np.float64
+    finite = np.ones(count, bool)
+    with np.errstate(over="ignore"):
+        for leaf in leaves(plain):
+            for value in leaf.arguments.values():
+                if isinstance(value, Reading):
+                    source = states.observation if value.source == "observation" else states.previous_action
+                    read = value.taken(source).astype(kind) * kind(value.scale) + kind(value.offset)
+                    finite &= np.isfinite(read.reshape(count, -1)).all(axis=-1)
+    return finite
 
 
 class Problem(NamedTuple):

@@ -23,10 +23,13 @@ from benchmarks.attack.set_questions import (
     examine_project,
     examine_sample,
 )
-from benchmarks.attack.sets import Drawn, draw
+from benchmarks.attack.sets import Drawn, States, draw
 
 DTYPES = (np.float64, np.float32, np.float16, np.int64, np.int16)
 DTYPE_CHANCES = (0.5, 0.36, 0.06, 0.05, 0.03)
+
+NOT_FLUSHED = 1e4
+"""A reading times the smallest scale, 1e-3, of so many times the smallest normal number is normal."""
 
 
 def batch_size(plain: Plain, dimension: int, microseconds: float, most: int = 60_000) -> int:
@@ -92,9 +95,18 @@ def drawn_questions(
     """Draw states and actions for a set."""
     states = drawn.states(rng, count, wildness)
     actions = draw_actions(rng, drawn, states, count, dtype)
+    if library.name.startswith("jax"):
+        smallest = NOT_FLUSHED * float(np.finfo(np.float32 if library.is_single else np.float64).tiny)
+        states = States(*(None if part is None else without_tiny(part, smallest) for part in states))
+        actions = without_tiny(actions, smallest)
     return Asked(
         drawn.plain, constraint, states, actions, drawn.anchor, drawn.is_moderate, dtype, library=library
     )
+
+
+def without_tiny(values: Any, smallest: float) -> Any:
+    """Return numbers as JAX sees them: XLA computes on a CPU with subnormal numbers taken for zero, in and out."""
+    return np.where(np.abs(values) < smallest, 0.0, values)
 
 
 def attack_nonsense(rng: np.random.Generator, ledger: Ledger, library: Library = NUMPY) -> None:

@@ -92,3 +92,12 @@ def test_the_formula_is_short() -> None:
     assert Box(-1.0, 1.0).formula() == "-1 <= a_i <= 1"
     assert Box(obs[0:2] - 1.0, np.arange(1.0, 9.0)[:2]).formula() == "(obs[0:2] - 1) <= a_i <= (1, 2)"
     assert json.dumps(Box(-1.0, 1.0).to_json()) == '{"kind": "Box", "low": -1.0, "high": 1.0}'
+
+
+@pytest.mark.parametrize("low, high", [(1e-310, 1.0), (1e-40, 1.0), (-1.0, -1e-310), (-1.0, -1e-40)])
+def test_a_compiled_projection_keeps_a_subnormal_bound(low: float, high: float) -> None:
+    box = Box(low, high)
+    for action in (-2.0, 0.0, 2.0):
+        point = np.asarray(jax.jit(lambda a: box.project(None, a))(jnp.array([action])), dtype=np.float64)
+        assert box.violation(None, point) <= 0
+    assert not jax.jit(lambda a: box.contains(None, a))(jnp.array([0.0]))

@@ -261,6 +261,7 @@ def test_batches_of_states_and_actions_broadcast() -> None:
         (np.array([1j, 0j]), "real numbers are expected"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("method", ["contains", "violation", "project", "explain"])
 def test_an_action_that_cannot_be_judged_is_an_error(method: str, action: Any, expected: str) -> None:
     constraint = Ball(radius_squared=1.0) & Box([-1.0, -1.0], [1.0, 1.0])
@@ -380,3 +381,14 @@ def test_a_number_of_draws_or_entries_that_means_nothing_is_refused(wrong: dict[
 def test_a_list_of_readings_is_refused_with_the_reference_to_write_instead() -> None:
     with pytest.raises(ConstraintError, match=r"the list \[obs\[2\], 1\].*obs\[2:3\]"):
         WeightedL1([obs[2], 1], bound=1.0)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+@pytest.mark.parametrize("method", ["contains", "violation", "project", "explain"])
+def test_masked_entries_are_refused_and_other_arrays_of_numpy_are_plain_ones(method: str) -> None:
+    masked, constraint = np.ma.array([3.0, 4.0], mask=[False, True]), Ball(1.0)
+    with pytest.raises(InvalidInputError, match=r"masked array.*filled"):
+        getattr(constraint, method)(None, masked)
+    answer = getattr(constraint, method)(None, np.matrix([[3.0, 4.0]]))
+    assert type(answer) is not np.matrix
+    np.testing.assert_array_equal(answer, getattr(constraint, method)(None, np.array([[3.0, 4.0]])))

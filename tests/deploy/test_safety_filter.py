@@ -351,7 +351,17 @@ def test_choices_that_cannot_work_are_refused(choice: dict[str, Any]) -> None:
         ib.SafetyFilter(BALL, **choice)
 
 
-@pytest.mark.parametrize("action", [np.zeros((2, 3)), 1.0, "left", [[1.0], [2.0, 3.0]], np.zeros(4)])
+@pytest.mark.parametrize(
+    "action",
+    [
+        np.zeros((2, 3)),
+        1.0,
+        "left",
+        [[1.0], [2.0, 3.0]],
+        np.zeros(4),
+        np.ma.array(np.zeros(3), mask=[0, 0, 1]),
+    ],
+)
 def test_what_is_no_single_action_is_refused(action: Any) -> None:
     with pytest.raises(InboundsError):
         ib.SafetyFilter(BALL).correct(None, action)

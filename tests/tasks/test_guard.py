@@ -121,7 +121,8 @@ def test_what_is_checked_is_what_the_environment_executes() -> None:
 @pytest.mark.parametrize(
     "action",
     [None, "left", {"torque": 1.0}, 0.1, np.zeros(3), np.zeros((1, 2)), np.array([np.nan, 0.0]), [0.0, [1.0]],
-     np.array([0.0, np.inf]), np.zeros(2, dtype=bool), np.zeros(2, dtype=complex), np.array([1e300, 0.0])],
+     np.array([0.0, np.inf]), np.zeros(2, dtype=bool), np.zeros(2, dtype=complex), np.array([1e300, 0.0]),
+     np.ma.array([0.0, 0.0], mask=[False, True])],
     ids=str,
 )  # fmt: skip
 def test_what_is_no_action_is_refused_and_nothing_moves(action: Any) -> None:

@@ -208,6 +208,24 @@ def test_a_set_in_info_holds_for_one_action_and_not_for_later_ones(wrapper: Any)
     assert sent == pytest.approx([0.5, 0.1, 0.5, 0.5])
 
 
+def test_a_guard_keeps_a_set_in_info_for_one_action_and_refuses_an_empty_one() -> None:
+    late = {1: NARROW, 3: ib.Box(2.0 * np.ones(2), 3.0 * np.ones(2))}
+    guard = ib.Guard(Publishing(late.get), WIDE)
+    guard.reset(seed=0)
+    half = np.full(2, 0.4, np.float32)
+    assert half in guard.action_space
+    guard.step(half)
+    assert half not in guard.action_space and np.abs(guard.action_space.sample()).max() <= 0.1
+    with pytest.raises(InfeasibleActionError, match="Nothing has moved"):
+        guard.step(half)
+    guard.step(np.zeros(2, np.float32))
+    guard.step(half)
+    with pytest.raises(EmptySetError):
+        guard.step(half)
+    guard.reset(seed=0)
+    guard.step(half)
+
+
 @pytest.mark.parametrize("wrapper", [ProjectAction, AcceptReject, AugmentedMDP])
 def test_a_set_in_info_does_not_outlive_its_episode(wrapper: Any) -> None:
     env = wrapper(Publishing(lambda time: NARROW if time == 1 else None), WIDE)

@@ -19,6 +19,8 @@ PENALTY = 3.0
 RELAXATION = 1.6
 ROUNDS_ON_DEVICE = 150
 ROUNDS_ON_HOST = 400
+REACH = 150.0
+"""How many widths of a set away an action may be; from 1000 the rounds above end far from the nearest point."""
 SETTLED = 1e-12
 """A disagreement, relative to the action, below which the host stops."""
 

@@ -70,6 +70,10 @@ def as_array(name: str, value: Any) -> Array:
     """Accept real arrays of any library as they are and turn lists of numbers into float64 numpy arrays."""
     if is_array(value):
         array = value
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+            # Other kinds of arrays of numpy calculate in their own way: a matrix keeps two axes, a mask hides NaN.
+            require_no_mask(name, value)
+            array = np.asarray(value)
         xp = namespace_of(array)
         is_real = (
             array.dtype.kind in "fiu" if xp is np else xp.isdtype(array.dtype, ("real floating", "integral"))
@@ -94,6 +98,14 @@ def as_array(name: str, value: Any) -> Array:
             f"Wrap it in a list."
         )
     return array
+
+
+def require_no_mask(name: str, value: Any) -> None:
+    """Refuse an array of which entries are masked: what lies below a mask is not meant to be used."""
+    if np.ma.is_masked(value):
+        raise InvalidInputError(
+            f"the {name} is a masked array with missing entries ({value}). Fill them in: array.filled(value)."
+        )
 
 
 def require_finite(name: str, array: Array) -> float:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, all_true, clip, least, stack_rows
+from inbounds.constraints.arrays import Array, all_true, clip, largest, least, stack_rows
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.parameters import entry, length, parameter, show
 from inbounds.constraints.references import Reference
@@ -14,6 +14,9 @@ from inbounds.constraints.situation import RELATIVE_MARGIN, Parameter, Situation
 from inbounds.errors import EmptySetError
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+FAR, FAR_IN_SINGLE = 1e8, 1e4
+"""How many times as far away as the rest of a set something is before rounding leaves nothing of the set beside it."""
 
 
 class Bounds(NamedTuple):
@@ -123,11 +126,17 @@ class Box(Constraint):
 
 
 def round_inward(bound: FloatArray, towards: float) -> FloatArray:
-    """Round to the nearest float32 that is not outside the bound; inside lies `towards` an infinity."""
+    """Round to the nearest float32 that is not outside the bound; inside lies `towards` an infinity.
+
+    Subnormal numbers are passed over: compiled on a CPU, JAX takes them for zero, which may lie outside.
+    """
     with np.errstate(over="ignore"):
         rounded = bound.astype(np.float32)
     is_outside = rounded < bound if towards > 0 else rounded > bound
     inner = np.where(is_outside, np.nextafter(rounded, np.float32(towards)), rounded).astype(np.float64)
+    tiny = np.copysign(float(np.finfo(np.float32).tiny), towards)
+    is_subnormal = (np.abs(inner) < abs(tiny)) & (bound != 0)
+    inner = np.where(is_subnormal, np.where(inner * tiny > 0, tiny, 0.0), inner)
     inner.flags.writeable = False
     return inner
 
@@ -157,6 +166,22 @@ def box_centre(xp: Any, bounds: Bounds) -> Array:
     near_low, near_high = xp.where(has_low, low, 0.0), xp.where(has_high, high, 0.0)
     one_sided = xp.where(has_low, near_low + 1.0, xp.where(has_high, near_high - 1.0, 0.0))
     return xp.where(has_low & has_high, 0.5 * near_low + 0.5 * near_high, one_sided)
+
+
+def cut_far_sides(xp: Any, bounds: Bounds, scale: Array) -> Bounds:
+    """Return a box without what lies many times as far out as the numbers that matter.
+
+    `scale` is the size of the bounds of a set that is joined with the box. Next to sides like the largest float32
+    number, which many action spaces have, nothing of the set would be left by rounding. Infinite sides stay.
+    """
+    low, high = bounds
+    nearest = clip(xp, xp.zeros_like(low), low, high)
+    size = xp.maximum(largest(xp, xp.abs(nearest)), scale)[..., None]
+    reach = (FAR_IN_SINGLE if low.dtype == xp.float32 else FAR) * xp.where(size > 0, size, 1.0)
+    return Bounds(
+        xp.where(xp.isfinite(low), xp.maximum(low, nearest - reach), low),
+        xp.where(xp.isfinite(high), xp.minimum(high, nearest + reach), high),
+    )
 
 
 def box_reach(xp: Any, bounds: Bounds, point: Array, direction: Array) -> Array:

@@ -365,7 +365,7 @@ def _sum_of_others(xp: Any, values: Array) -> Array:
     """Return, for every entry, the sum of all other ones, of which some may be infinite."""
     is_infinite = ~xp.isfinite(values)
     finite = xp.where(is_infinite, 0.0, values)
-    infinite = xp.where(is_infinite, xp.sign(values), 0.0)
+    infinite = xp.where(is_infinite, xp.where(values > 0, 1.0, -1.0 + 0.0 * finite), 0.0)
     left = total(xp, infinite)[..., None] - infinite
     others = total(xp, finite)[..., None] - finite
     return xp.where(left > 0, float("inf"), xp.where(left < 0, -float("inf"), others))

@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from inbounds.constraints.alternating import Projection, central_point, nearest_by_turns
-from inbounds.constraints.arrays import Array, clip, convert, stack_rows
+from inbounds.constraints.alternating import REACH, Projection, central_point, nearest_by_turns
+from inbounds.constraints.arrays import Array, clip, convert, largest, stack_rows
 from inbounds.constraints.box import Bounds, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.farthest import FarthestInBox
@@ -122,7 +122,8 @@ class Intersection(Constraint):
         rows, curved = self._linear(at, action.shape[-1]), self._curved()
         if rows is not None and not curved:
             return nearest_in_rows(at, rows, action, bounds)
-        return nearest_by_turns(at, self._projections(at, action.shape[-1], bounds), action)
+        near = self._drawn_near(at, action)
+        return nearest_by_turns(at, self._projections(at, action.shape[-1], bounds), near)
 
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return the box's centre, a closed form, the deepest point of all rows, or a mean of points around.
@@ -146,10 +147,30 @@ class Intersection(Constraint):
         return convert(self._centres[key], at.xp, at.dtype, at.device)
 
     def _central(self, at: Situation, dimension: int) -> Array:
-        """Return a mean of points all around the set, which the members find by taking turns."""
-        box = spread(at.xp, self.bounds(at), dimension)
+        """Return a mean of points all around the set, which the members find by taking turns.
+
+        They start as near as the members allow: from far away they would need many more rounds.
+        """
+        from inbounds.constraints.envelopes import bounding_box
+
+        box = bounding_box(self, at, dimension)
         starts = [box_centre(at.xp, box), *(member.interior(at, dimension) for member in self._others)]
-        return central_point(at, self._projections(at, dimension, box), starts, box)
+        return central_point(at, self._projections(at, dimension, self.bounds(at)), starts, box)
+
+    def _drawn_near(self, at: Situation, action: Array) -> Array:
+        """Move actions that are far away along the line to the set, since turns do not settle from there.
+
+        For a set of width w and an action at distance D, the answer is less than w^2 / D farther away than the nearest.
+        """
+        from inbounds.constraints.envelopes import bounding_box
+
+        xp, box = at.xp, bounding_box(self, at, action.shape[-1])
+        centre = box_centre(xp, box)
+        farthest = REACH * largest(xp, xp.abs(box.high - box.low))[..., None]
+        distance = largest(xp, xp.abs(action - centre))[..., None]
+        is_far = (distance > farthest) & xp.isfinite(distance)
+        share = farthest / xp.where(is_far, distance, 1.0)
+        return xp.where(is_far, centre + share * (action - centre), action)
 
     def require_nonempty(self, at: Situation, inside: Array, dimension: int) -> None:
         """Refuse an empty set; rows and limits that exclude one another are found by a linear program."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inbounds.constraints import active_set, linear_program
-from inbounds.constraints.arrays import Array, clip, convert, is_traced
-from inbounds.constraints.box import Bounds, box_centre, spread
+from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, total
+from inbounds.constraints.box import Bounds, box_centre, cut_far_sides, spread
 from inbounds.constraints.quadratic_program import deepest_point, farthest_point, nearest_point
 from inbounds.constraints.situation import RELATIVE_MARGIN, Situation
 
@@ -21,6 +21,9 @@ FLOAT32_SLACK = 1.1
 
 HOST_SLACK = 1.01
 """Margins that projections on the host keep at least, so that the solver's own tolerance does no harm."""
+
+NEARLY = 0.99
+"""Rows that leave less than this share of their margin are empty; closer to it, the solver's own error decides."""
 
 
 class LinearRows(NamedTuple):
@@ -126,8 +129,11 @@ def open_where_empty(
     if at.xp is not np or not active_set.is_available():
         return rows, bounds
     box = spread(np, bounds, dimension)
-    point = nearest_in_rows(at, rows, box_centre(np, box), box)
-    is_empty = np.any(rows.excess(at, point) > 0, axis=-1) | np.any(point < box.low, axis=-1)
+    near = _box_near_rows(at, rows, bounds, dimension)
+    point = nearest_in_rows(at, rows, box_centre(np, near), near)
+    # Rows that leave less than the margin of `contains` exclude one another as well: no answer would be accepted.
+    missed = rows.excess(at, point) + NEARLY * rows.margin(at, point, at.margins) > 0
+    is_empty = np.any(missed, axis=-1) | np.any(point < box.low, axis=-1)
     if not np.any(is_empty):
         return rows, bounds
     is_empty = is_empty[..., None]
@@ -137,10 +143,18 @@ def open_where_empty(
 
 def interior_in_rows(at: Situation, rows: LinearRows, dimension: int, bounds: Bounds) -> Array:
     """Return the centre of a largest ball inside rows and a box, or else the point that misses least."""
-    box = spread(at.xp, bounds, dimension)
+    box = _box_near_rows(at, rows, bounds, dimension)
     return deepest_point(
         at.xp, rows.matrix, lambda point: rows.bound - rows.margin(at, point, at.margins), box, dimension
     )
+
+
+def _box_near_rows(at: Situation, rows: LinearRows, bounds: Bounds, dimension: int) -> Bounds:
+    """Return the part of a box that is not very far from all rows."""
+    xp = at.xp
+    lengths = xp.sqrt(total(xp, rows.matrix * rows.matrix))
+    scales = xp.abs(rows.bound) / xp.where(lengths > 0, lengths, 1.0)
+    return cut_far_sides(xp, spread(xp, bounds, dimension), largest(xp, scales))
 
 
 def farthest_in_rows(at: Situation, rows: LinearRows, direction: Array, bounds: Bounds) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inbounds.constraints.arrays import Array, clip, least, stack_rows, total, without_gradient
-from inbounds.constraints.box import Bounds, Box, box_centre, corner, spread
+from inbounds.constraints.box import Bounds, Box, box_centre, corner, cut_far_sides, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.farthest import greedy_fill
 from inbounds.constraints.level_set import unbounded
@@ -172,8 +172,9 @@ class SumBand(Constraint):
     def interior_in_box(self, at: Situation, dimension: int, bounds: Bounds) -> Array:
         """Return the point of the box's diagonal whose sum is in the middle of what band and box allow."""
         xp = at.xp
-        box = spread(xp, self._with_limits(at, bounds, at.margins), dimension)
         band = self.band(at, dimension)
+        box = spread(xp, self._with_limits(at, bounds, at.margins), dimension)
+        box = cut_far_sides(xp, box, xp.maximum(band.lower_scale, band.upper_scale))
         centre = box_centre(xp, box)
         distance = (xp.abs(0.5 * (band.lower + band.upper) - total(xp, centre)) + 1.0)[..., None]
         low, high = xp.maximum(box.low, centre - distance), xp.minimum(box.high, centre + distance)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from inbounds.constraints.arrays import require_no_mask
 from inbounds.errors import ConfigurationError, InvalidInputError
 
 Proposer = Callable[[Any, NDArray[np.float64] | None], Any]
@@ -38,6 +39,7 @@ def proposer(policy: Any, deterministic: bool = False) -> Proposer:
 
 def vector(name: str, value: Any, dtype: type[np.float64] | None = np.float64) -> NDArray[Any]:
     """Return one vector of real numbers, of its own type for `dtype=None`; anything else is refused."""
+    require_no_mask(name, value)
     try:
         array = np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:

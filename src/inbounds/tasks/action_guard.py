@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from inbounds.constraints.arrays import require_no_mask
 from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 from inbounds.tasks.empty_states import require_an_action
 
@@ -92,6 +93,8 @@ class ActionGuard:
         """Return a copy in the number type that is executed; refuse other kinds, shapes and what is not finite."""
         count = len(observations)
         wanted = f"one row of {self.action_size} finite numbers for each of {count} environment(s)"
+        for action in actions if isinstance(actions, list) else (actions,):
+            require_no_mask(f"action for {self.task_name}", action)
         try:
             array = np.asarray(actions)
         except (TypeError, ValueError) as problem:

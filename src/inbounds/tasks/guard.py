@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.constraints import Box
-from inbounds.errors import ConfigurationError, InfeasibleActionError, InvalidInputError
+from inbounds.constraints import Box, Constraint
+from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 from inbounds.tasks.action_guard import ActionGuard as ActionGuard
 from inbounds.tasks.action_guard import OnViolation as OnViolation
 from inbounds.tasks.spaces import ConstrainedBox
-
-if TYPE_CHECKING:
-    from inbounds.constraints import Constraint
 
 
 class EpisodeGuard:
@@ -99,7 +96,8 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A Gymnasium wrapper that lets only feasible actions through; put it innermost, at the simulator.
 
     Feasible actions lie in the constraint and in the box of the action space. The constraint is evaluated at the
-    observation that was returned last, and with the action that was executed last where it reads that. The
+    observation that was returned last, and with the action that was executed last where it reads that. A constraint
+    that the environment publishes as `info["constraint"]` replaces it for the next action alone. The
     action space draws feasible actions at that observation. An environment that raises in `step` must be reset.
     """
 
@@ -126,6 +124,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
         box = self._guard.box
         self.constraint = self._guard.actions.constraint
+        self._problem: EmptySetError | None = None
         self._space = ConstrainedBox(self.constraint, box.low, box.high, dtype=box.dtype)
         self.action_space = self._space
 
@@ -145,17 +144,29 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin an episode and remember its first observation."""
         self._guard.leave()
         observation, info = self.env.reset(seed=seed, options=options)
-        self._stand_at(observation, None)
+        self._stand_at(observation, info, None)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Execute a feasible action; another one is refused or corrected before the environment moves."""
+        if self._problem is not None:
+            raise self._problem
         executed, answer = self._guard.step(self.env.step, action)
         observation, reward, terminated, truncated, info = answer
-        self._stand_at(observation, executed)
+        self._stand_at(observation, info, executed)
         return observation, reward, terminated, truncated, info
 
-    def _stand_at(self, observation: Any, executed: NDArray[np.floating] | None) -> None:
+    def _stand_at(
+        self, observation: Any, info: dict[str, Any], executed: NDArray[np.floating] | None
+    ) -> None:
+        announced, stated = info.get("constraint"), self.constraint
+        self._problem = None
+        if isinstance(announced, Constraint):
+            try:
+                stated = within_box(announced, self._guard.box)
+            except EmptySetError as error:  # an episode may end here, and then nobody asks for an action
+                self._problem = error
+        self._guard.actions.constraint = self._space.constraint = stated
         self._guard.stand_at(as_numbers(self.env.observation_space, observation), executed)
         self._space.move_to(self._guard.observation, self._guard.previous_action)
 
