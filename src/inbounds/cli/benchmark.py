@@ -60,8 +60,8 @@ class Options:
     plan: bool = False
     """Only show the plan and its estimated time."""
     only: Literal["train", "evaluate"] | None = None
-    """`train` leaves the final evaluations to a later call, `evaluate` makes those that were left and trains nothing. They
-    need no GPU and no checkpoints, so that run folders may be copied elsewhere without them."""
+    """`train` leaves the final evaluations to a later call; `evaluate` makes those that are left and trains
+    nothing. They need no GPU and no checkpoints, so run folders can be copied elsewhere without them."""
     retry: bool = False
     """Try cells again that failed before."""
     collect: bool = False
@@ -111,8 +111,8 @@ def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
     if options.only == "train":
         count = sum(state is State.TRAINED for state in now.values())
         terminal.say(
-            f"{count} cells are trained and not evaluated yet: --only evaluate does that, here or where their folders are "
-            f"copied to."
+            f"{count} cells are trained and not evaluated yet: --only evaluate does that, here or wherever their "
+            f"folders are copied to."
         )
     done = (State.FINISHED, State.FAILED, *([State.TRAINED] if options.only == "train" else []))
     left = sum(now[cell.cell.name] not in done for cell in wanted)
