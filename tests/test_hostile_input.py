@@ -164,6 +164,15 @@ def test_a_path_in_no_encoding_can_be_told(run: Path, capsys: Captured) -> None:
     assert r"\udcff.html" in capsys.readouterr().out
 
 
+def test_a_run_whose_folder_or_task_is_in_no_encoding_gets_its_page(tmp_path: Path, capsys: Captured) -> None:
+    run = write_run(tmp_path / os.fsdecode(b"caf\xe9"), is_final=False)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "task": "walk\ud800"}))
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_bytes().decode()
+    assert r"caf\udce9" in capsys.readouterr().out and r"walk\ud800" in page
+
+
 def test_an_error_shows_names_from_files_as_they_are(run: Path, capsys: Captured) -> None:
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "task": EVIL}))
