@@ -21,7 +21,13 @@ from inbounds.cli.output import command, shown
 from inbounds.cli.summary import show_summary, write_csv
 from inbounds.cli.terminal import Terminal
 from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
-from inbounds.errors import ConfigurationError, FolderBusyError, InboundsError, UnknownNameError
+from inbounds.errors import (
+    CheckpointError,
+    ConfigurationError,
+    FolderBusyError,
+    InboundsError,
+    UnknownNameError,
+)
 from inbounds.training.interrupts import Requests, break_off_at_second
 from inbounds.training.record import CONFIG, RunFolder
 
@@ -81,8 +87,9 @@ def run(arguments: list[str]) -> int:
     except FolderBusyError:
         is_new = False  # another process may be about to write its first files
         raise
-    except (InboundsError, OSError):
-        if RunFolder(folder).checkpoint_folders():
+    except (InboundsError, OSError) as error:
+        # An error about checkpoints says itself which of them can be used.
+        if not isinstance(error, CheckpointError) and RunFolder(folder).checkpoint_folders():
             terminal.say(f"The newest checkpoint is kept; resume with: {resume}")
         raise
     finally:
