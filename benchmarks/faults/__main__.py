@@ -8,6 +8,7 @@ happened to.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
@@ -100,6 +101,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     ledger, began = Ledger(verbose=True), time.monotonic()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        # Every process that is killed compiles the same programs first.
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(folder) / "compiled"))
         try_all(ledger, Path(folder), options.calls, options.killed, seed=options.seed)
     found = ledger.as_json()
     save_result("faults", {"seconds": round(time.monotonic() - began), **found})
