@@ -337,11 +337,25 @@ def test_events_that_cannot_be_written_cost_one_line_and_not_the_run(
 
     told: list[str] = []
     tracker = TensorBoardTracker(tmp_path, told.append)
+    tracker({"kind": "metrics", "step": 0, "seed": 0, "acceptance": 0.5})
     monkeypatch.setattr(tracker.writer, "write_event", fail)
     for step in range(100):  # more than a queue would take
         tracker({"kind": "metrics", "step": step, "seed": 0, "acceptance": 0.5})
     tracker.close()
     assert len(told) == 1 and told[0].startswith("no more TensorBoard events: no space left on device.")
+
+
+def test_events_that_cannot_be_begun_cost_one_line_as_well(file: Path) -> None:
+    told: list[str] = []
+    tracker = TensorBoardTracker(file, told.append)
+    for step in range(3):
+        tracker({"kind": "metrics", "step": step, "seed": 0, "acceptance": 0.5})
+    tracker.close()
+    assert (
+        len(told) == 1
+        and told[0].startswith("no more TensorBoard events: ")
+        and "choose another place" in told[0]
+    )
 
 
 def test_events_hold_every_number_of_every_row(tmp_path: Path) -> None:

@@ -98,9 +98,9 @@ def run(arguments: list[str]) -> int:
             for tracker in trackers:
                 tracker.close()
             if is_new and not (folder / CONFIG).exists():
-                # Refused before it began: only the trackers' files are there.
+                # Refused before it began: there is nothing in it to keep.
                 shutil.rmtree(folder, ignore_errors=True)
-            elif request.output.csv and folder.exists():
+            elif request.output.csv and stopper.has_begun:
                 write_csv(RunFolder(folder))
     run_folder = RunFolder(folder)
     run_folder.amend_provenance(compilation_seconds=round(compilation.seconds, 1))
@@ -190,10 +190,11 @@ class Stopper:
     def __init__(self, terminal: Terminal, steps: int) -> None:
         """Start unasked, on a run of so many steps."""
         self.terminal, self.requests = terminal, Requests(self._answer)
-        self.steps, self.has_stopped = steps, False
+        self.steps, self.has_begun, self.has_stopped = steps, False, False
 
     def __call__(self, row: dict[str, Any]) -> bool:
         """Tell the loop whether to stop; a callback of `train`. With the last report nothing is left to stop."""
+        self.has_begun = True
         self.has_stopped = bool(self.requests) and row["step"] < self.steps
         return self.has_stopped
 
