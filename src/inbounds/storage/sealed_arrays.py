@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -74,6 +75,10 @@ def read_sealed(path: Path, meaning: Any) -> dict[str, NDArray[Any]]:
     sealed file into such a one.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for without end
+            raise CheckpointError(
+                f"{path} is not a regular file. Remove it and restore the file of that name."
+            )
         with open(path, "rb"):
             pass  # safe_open takes every refusal of the system for a missing file
         with safe_open(path, framework="numpy") as opened:
