@@ -5,19 +5,26 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from inbounds.cli.display import LiveDisplay, PlainDisplay, Standing, duration, sparkline
 from inbounds.cli.main import COMMANDS, main
 from inbounds.cli.options import parse
+from inbounds.cli.summary import compare
 from inbounds.cli.terminal import Terminal
 from inbounds.cli.train import Stopper, size
 from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.evaluation.baselines import ReferenceReturn
+from inbounds.storage.locks import locked
 from inbounds.training import interrupts
+from inbounds.training.summary import RunSummary
 
 TINY = (
     *("--steps", "200", "--warm-up", "50", "--evaluate-every", "100", "--episodes", "2", "--capacity", "500"),
@@ -175,6 +182,24 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(demo: Path, capsys: pytest
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", [["--resume"], ["reacher", *TINY, "--out"]], ids=["resume", "new"])
+def test_a_folder_that_another_process_is_writing_is_left_alone(
+    options: list[str], demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    if options == ["--resume"]:
+        for name in ("config.json", "provenance.json", "metrics.jsonl", "evaluations.jsonl"):
+            shutil.copy(demo / name, folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with ThreadPoolExecutor(1) as other, contextlib.ExitStack() as held:
+        other.submit(held.enter_context, locked(folder)).result()
+        assert main(["train", *options, str(folder)]) == 2
+        other.submit(held.close).result()
+    assert "another process is writing" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"} == before
+
+
 def test_a_run_is_resumed_with_its_own_settings_and_more_steps(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert main(["train", "reacher", *TINY, "--out", str(folder)]) == 0
@@ -182,6 +207,17 @@ def test_a_run_is_resumed_with_its_own_settings_and_more_steps(tmp_path: Path) -
     steps = [json.loads(line)["step"] for line in (folder / "evaluations.jsonl").read_text().splitlines()]
     assert steps == [100, 200, 300]
     assert json.loads((folder / "config.json").read_text())["training"]["steps"] == 300
+
+
+def test_where_no_checkpoint_can_be_read_nobody_says_that_one_is_kept(
+    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(demo, tmp_path / "run")
+    for state in (tmp_path / "run").rglob("state.safetensors"):
+        state.write_bytes(b"")
+    assert main(["train", "--resume", str(tmp_path / "run"), "--steps", "300", "--plain"]) == 2
+    told = capsys.readouterr()
+    assert "none of the 1 checkpoint(s)" in told.err and "is kept" not in told.out
 
 
 def test_a_run_is_not_resumed_on_another_task(demo: Path) -> None:
@@ -239,6 +275,18 @@ def test_a_policy_that_does_not_exist_is_named_with_those_that_do(capsys: pytest
 
 
 # What is seen meanwhile
+
+
+@pytest.mark.parametrize(("spread", "told"), [(1.0, "by 10, 10 standard errors."), (0.0, "by 10.")])
+def test_a_gain_is_told_in_standard_errors_where_there_are_any(
+    spread: float, told: str, tmp_path: Path
+) -> None:
+    rows = ({"return": 12.0, "return_deviation": spread},)
+    summary = RunSummary(
+        path=tmp_path, task="t", learner="aram", step=1, evaluations=rows, worst_violation=0.0
+    )
+    uniform = ReferenceReturn("uniform", np.array([2.0 - spread, 2.0 + spread]), 0.0)
+    assert compare(summary, [uniform]) == f"The policy beats uniformly random feasible actions {told}"
 
 
 def test_a_report_is_complete_when_every_seed_has_sent_its_row() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.faults import damage
 from benchmarks.faults.__main__ import FAULTS, MEMORY, try_all, try_calls
-from benchmarks.faults.commands import Command
+from benchmarks.faults.commands import Command, chosen_calls
+from benchmarks.faults.disk import Fault
 from benchmarks.faults.ledger import BrokenPromiseError, Ledger
 from inbounds.storage import files
 
@@ -59,7 +62,7 @@ def two_files() -> Command:
 
 def tried(base: Path) -> Ledger:
     ledger = Ledger()
-    try_calls(ledger, [two_files()], base / "trial", stride=1, seed=0)
+    try_calls(ledger, [two_files()], base / "trial", calls=None, seed=0)
     return ledger
 
 
@@ -103,10 +106,31 @@ def test_the_suite_notices_a_storage_that_breaks_a_promise(
     assert any(fault in failure for failure in tried(base).failures)
 
 
+@pytest.mark.parametrize(("count", "most"), [(141, 4), (5, 4), (4, 4), (1, 4), (0, 4)])
+def test_a_sample_of_calls_has_its_size_and_spreads_over_all_of_them(count: int, most: int) -> None:
+    for seed in range(20):
+        chosen = chosen_calls(count, most, seed)
+        assert len(chosen) == min(count, most) and all(1 <= at <= count for at in chosen)
+        assert chosen == sorted(set(chosen))
+        assert all(later - earlier < 2 * -(-count // most) for earlier, later in pairwise(chosen))
+    assert chosen_calls(count, None, 0) == list(range(1, count + 1))
+    assert {at for seed in range(2000) for at in chosen_calls(count, most, seed)} == set(range(1, count + 1))
+
+
 @pytest.mark.slow
 def test_runs_exports_and_results_survive_kills_power_cuts_full_disks_damage_and_second_writers(
     base: Path,
 ) -> None:
     ledger = Ledger()
-    try_all(ledger, base, stride=40, killed=2, damages=1)
-    assert ledger.failures == [] and ledger.total > 300
+    try_all(ledger, base, calls=3, killed=2, damages=1)
+    assert ledger.failures == []
+    # How many calls a command makes may change; that every fault strikes every command and every file may not.
+    places: dict[str, set[str]] = {}
+    for fault, where in ledger.tried:
+        places.setdefault(fault, set()).add(where)
+    commands, files_of_run = places[Fault.KILL.value], places["damaged file: removed"]
+    assert len(commands) == 7 and all(places[fault.value] == commands for fault in FAULTS)
+    assert {"config.json", "checkpoint, state.safetensors", "metrics.jsonl"} <= files_of_run
+    assert all(places[f"damaged file: {kind}"] == files_of_run for kind in damage.NAMES.values())
+    assert {"processes race for a folder", "a second process on the folder"} <= set(places)
+    assert sum(count for key, count in ledger.tried.items() if "SIGKILL" in key.fault) == 2

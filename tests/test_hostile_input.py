@@ -163,6 +163,15 @@ def test_a_path_in_no_encoding_can_be_told(run: Path, capsys: Captured) -> None:
     assert r"\udcff.html" in capsys.readouterr().out
 
 
+def test_a_run_whose_folder_or_task_is_in_no_encoding_gets_its_page(tmp_path: Path, capsys: Captured) -> None:
+    run = write_run(tmp_path / os.fsdecode(b"caf\xe9"), is_final=False)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "task": "walk\ud800"}))
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_bytes().decode()
+    assert r"caf\udce9" in capsys.readouterr().out and r"walk\ud800" in page
+
+
 def test_an_error_shows_names_from_files_as_they_are(run: Path, capsys: Captured) -> None:
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "task": EVIL}))
@@ -327,11 +336,25 @@ def test_events_that_cannot_be_written_cost_one_line_and_not_the_run(
 
     told: list[str] = []
     tracker = TensorBoardTracker(tmp_path, told.append)
+    tracker({"kind": "metrics", "step": 0, "seed": 0, "acceptance": 0.5})
     monkeypatch.setattr(tracker.writer, "write_event", fail)
     for step in range(100):  # more than a queue would take
         tracker({"kind": "metrics", "step": step, "seed": 0, "acceptance": 0.5})
     tracker.close()
     assert len(told) == 1 and told[0].startswith("no more TensorBoard events: no space left on device.")
+
+
+def test_events_that_cannot_be_begun_cost_one_line_as_well(file: Path) -> None:
+    told: list[str] = []
+    tracker = TensorBoardTracker(file, told.append)
+    for step in range(3):
+        tracker({"kind": "metrics", "step": step, "seed": 0, "acceptance": 0.5})
+    tracker.close()
+    assert (
+        len(told) == 1
+        and told[0].startswith("no more TensorBoard events: ")
+        and "choose another place" in told[0]
+    )
 
 
 def test_events_hold_every_number_of_every_row(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ GREEDY: list[dict[str, Any]] = [
     {"name": "td3", "critics": 10**9},
     {"name": "td3", "hidden": [4] * 100_000},
     {"name": "aram", "proposals": 10**9},
+    {"name": "aram", "preference_samples": 10**9},
     {"name": "iar", "posterior_layers": 10**9},
 ]
 
@@ -93,6 +94,20 @@ def test_a_million_seeds_are_refused_before_any_of_them_is_built(tmp_path: Path)
         ib.load(folder)
     with pytest.raises(InboundsError, match="seeds"):
         parse(["--resume", str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("episodes", 10**12), ("environments", 10**9), ("updates_per_step", 1e9)]
+)
+def test_a_run_that_asks_for_endless_episodes_environments_or_updates_is_not_resumed(
+    name: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SETTINGS, name, value)
+    folder = run_folder(tmp_path, {"name": "td3"})
+    with pytest.raises(InboundsError, match=name):
+        parse(["--resume", str(folder)])
+    with pytest.raises(ConfigurationError, match=rf"{name}=.*, but at most [\d,]+ are possible"):
+        TrainingConfig(**{name: value})
 
 
 def deep(levels: int) -> Any:

@@ -8,6 +8,7 @@ happened to.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
@@ -35,15 +36,24 @@ MEMORY = Path("/dev/shm")
 
 
 def try_all(
-    ledger: Ledger, base: Path, stride: int = 1, killed: int = 40, damages: int = 6, seed: int = 0
+    ledger: Ledger, base: Path, calls: int | None = None, killed: int = 40, damages: int = 6, seed: int = 0
 ) -> None:
-    """Try faults at every so many calls of every command, at every file, and with real processes."""
+    """Try every fault at the calls of every command, damage every file, and kill processes.
+
+    Args:
+        ledger: counts what was tried.
+        base: an empty folder.
+        calls: at how many calls of a command each fault strikes at most; at all of them by default.
+        killed: how many processes are really killed.
+        damages: how often each file suffers each damage that has a random place.
+        seed: of what is random.
+    """
     runs = QuickRuns()
     began = time.monotonic()
     commands = training_commands(runs, base)
     commands += other_commands(runs, base)
     ledger.note(f"compiled in {time.monotonic() - began:.0f} s")
-    try_calls(ledger, commands, base / "trial", stride, seed)
+    try_calls(ledger, commands, base / "trial", calls, seed)
     for name in damage.damaged_files(base / "half"):
         for number, kind in enumerate(damage.WHOLE + damage.RANDOM):
             for repeat in range(damages if kind in damage.RANDOM else 1):
@@ -54,11 +64,11 @@ def try_all(
     try_kills(ledger, runs, base, killed, seed)
 
 
-def try_calls(ledger: Ledger, commands: list[Command], base: Path, stride: int, seed: int) -> None:
+def try_calls(ledger: Ledger, commands: list[Command], base: Path, calls: int | None, seed: int) -> None:
     """Let single calls of every command go wrong."""
     base.mkdir()
     for number, (command, fault) in enumerate((one, fault) for one in commands for fault in FAULTS):
-        for at in chosen_calls(strikes(command, fault, base), stride, seed + number):
+        for at in chosen_calls(strikes(command, fault, base), calls, seed + number):
             try_command(command, fault, at, base, ledger)
         ledger.note(f"{command.name}, {fault.value}")
 
@@ -80,7 +90,7 @@ def main() -> None:
     """Try everything and store the counts."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--stride", type=int, default=1, help="try every so many calls (default: all of them)"
+        "--calls", type=int, help="of a command, at which a fault strikes at most (default: all)"
     )
     parser.add_argument("--killed", type=int, default=40, help="processes that are really killed")
     parser.add_argument(
@@ -91,7 +101,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     ledger, began = Ledger(verbose=True), time.monotonic()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        try_all(ledger, Path(folder), options.stride, options.killed, seed=options.seed)
+        # Every process that is killed compiles the same programs first.
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(folder) / "compiled"))
+        try_all(ledger, Path(folder), options.calls, options.killed, seed=options.seed)
     found = ledger.as_json()
     save_result("faults", {"seconds": round(time.monotonic() - began), **found})
     print(f"{found['tried']:,} faults, {found['survived']:,} survived; {found['endings']}")

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import itertools
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -266,6 +267,10 @@ def other_commands(runs: QuickRuns, base: Path) -> list[Command]:
     ]
 
 
-def chosen_calls(count: int, stride: int, offset: int) -> Iterator[int]:
-    """Return every call, or every so many of them."""
-    return itertools.islice(range(1, count + 1), offset % stride if count > stride else 0, None, stride)
+def chosen_calls(count: int, most: int | None, seed: int) -> list[int]:
+    """Return all calls from 1 to `count`, or `most` of them: one at random from each of as many equal stretches."""
+    if most is None or count <= most:
+        return list(range(1, count + 1))
+    chance = random.Random(seed)
+    edges = [1 + number * count // most for number in range(most + 1)]
+    return [chance.randrange(start, stop) for start, stop in itertools.pairwise(edges)]

@@ -120,7 +120,7 @@ def try_kill_anytime(runs: Any, whole: dict[str, Any], base: Path, seed: int, le
 
 def try_second_writer(runs: Any, whole: dict[str, Any], base: Path, ledger: Ledger) -> None:
     """Let several want to write the folder of a run that a process is training, and let that one finish."""
-    from inbounds.benchmark import worker
+    from inbounds.experiments import worker
 
     from benchmarks.faults.runs import require_same
     from inbounds.errors import FolderBusyError

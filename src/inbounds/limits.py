@@ -13,6 +13,13 @@ from inbounds.errors import ConfigurationError
 
 MOST_SEEDS = 10_000
 MOST_PROPOSALS = 10_000
+"""Proposals, and other samples that are drawn for one action or one state of a batch."""
+MOST_ENVIRONMENTS = 100_000
+"""Environments of a seed: each is built, and all of them step together."""
+MOST_EPISODES = 100_000
+"""Episodes of one evaluation."""
+MOST_UPDATES = 1_000
+"""Gradient steps per environment step."""
 MOST_LAYERS = 100
 """Layers, critics and entries of a list: each is compiled by itself."""
 MOST_CONSTRAINTS = 100
@@ -20,12 +27,20 @@ MOST_CONSTRAINTS = 100
 MOST_NUMBERS = 1_000_000
 """Numbers that a constraint is made of."""
 
+MOST = {
+    "seeds": MOST_SEEDS,
+    "environments": MOST_ENVIRONMENTS,
+    "episodes": MOST_EPISODES,
+    "updates_per_step": MOST_UPDATES,
+    **dict.fromkeys(("proposals", "preference_samples", "density_draws", "correction_draws"), MOST_PROPOSALS),
+}
+
 
 def most_of(setting: str) -> int | None:
     """Return how large a whole number may be, by the name of its setting."""
     if setting == "critics" or setting.endswith("layers"):
         return MOST_LAYERS
-    return {"seeds": MOST_SEEDS, "proposals": MOST_PROPOSALS}.get(setting)
+    return MOST.get(setting)
 
 
 def require_moderate(settings: Mapping[str, Any]) -> None:

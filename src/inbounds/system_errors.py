@@ -25,6 +25,14 @@ REMEDIES = {
     errno.EADDRINUSE: "Choose another port.",
 }
 
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""The user can undo these; a file that is refused with one of them may be whole."""
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Tell whether the system refused a file for now, and said nothing about its content."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in REFUSALS)
+
 
 def remedy_of(error: OSError) -> str:
     """Return what to do about an error of the operating system."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import threading
 import time
@@ -155,6 +156,10 @@ def test_reference_policies_beside_the_results_reach_the_page(tmp_path: Path) ->
     assert task["references"]["uniform"]["mean"] == -11.0
 
 
+TITLE = os.fsdecode(b"caf\xe9")
+"""A name in no encoding, as a folder may have one."""
+
+
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     folder = write_run(tmp_path / "run", is_final=False)
@@ -162,7 +167,7 @@ def live(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     def collect() -> dict[str, Any]:
         from inbounds.experiments.collecting import read_results
 
-        return page_data(read_results([folder]), {}, "Live", {})
+        return page_data(read_results([folder]), {}, TITLE, {})
 
     server = make_server(collect)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -182,7 +187,8 @@ def append_evaluation(folder: Path, step: int) -> None:
 def test_a_live_page_answers_with_what_the_run_has_written_by_now(live: tuple[str, Path]) -> None:
     address, folder = live
     with urllib.request.urlopen(address) as answer:
-        assert "connect-src 'self'" in answer.read().decode()
+        page = answer.read().decode()
+    assert "connect-src 'self'" in page and r"caf\udce9" in page
     append_evaluation(folder, 400)
     with urllib.request.urlopen(f"{address}/data.json") as answer:
         assert json.loads(answer.read())["results"][0]["steps"] == 400

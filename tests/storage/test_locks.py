@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -58,6 +59,14 @@ def test_another_thread_is_kept_out_and_the_same_one_may_enter_again(tmp_path: P
         thread.join()
     enter()
     assert refused == [True, False]
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_the_lock_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / locks.LOCK)
+    assert not is_locked(tmp_path)
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
 
 
 def test_a_file_system_without_locks_keeps_nobody_out(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +47,26 @@ def test_a_description_nested_too_deep_is_refused(levels: int, tmp_path: Path) -
         return
     with pytest.raises(CheckpointError, match="nested too deeply"):
         read_json(path)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file")
+    with pytest.raises(CheckpointError, match=r"not a regular file\. Remove it"):
+        read_sealed(tmp_path / "file", {})
+
+
+def test_a_file_that_is_not_there_is_told_apart_from_one_that_may_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its reader, safetensors, it is not: both are missing files to it."""
+    with pytest.raises(FileNotFoundError):
+        read_sealed(tmp_path / "file", {})
+    write_sealed(tmp_path / "file", ARRAYS, {})
+
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(CheckpointError, match=r"cannot be read \(Permission denied\)\. Make it accessible"):
+        read_sealed(tmp_path / "file", {})

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -201,6 +204,27 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_it_is_used(
     assert "goes on from step-000000000010 instead" in told[0]
     assert content_of(half) == content_of(whole)
     assert RunFolder(half).provenance()["resumes"][0]["step"] == 10
+
+
+@pytest.mark.parametrize("name", ["notes.json", "state.safetensors"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
+def test_a_newest_checkpoint_that_may_not_be_opened_is_not_taken_for_a_damaged_one(
+    name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going on from the one before it would throw away what is whole."""
+    for step in (10, 20):
+        write_checkpoint(tmp_path, step, {"weights": np.arange(3.0)}, {}, keep=2)
+    usual = io.open
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> Any:
+        if str(path).endswith(f"step-000000000020/{name}"):
+            raise OSError(number, os.strerror(number), str(path))
+        return usual(path, *arguments, **options)
+
+    monkeypatch.setattr(io, "open", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(CheckpointError, match=rf"20/{name} cannot be read \({os.strerror(number)}\)\. \w+"):
+        newest_checkpoint(tmp_path, refuse)
 
 
 def test_a_later_checkpoint_that_is_damaged_does_not_push_out_what_is_written_before_it(

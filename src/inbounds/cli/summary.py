@@ -100,10 +100,9 @@ def compare(summary: RunSummary, references: list[ReferenceReturn]) -> str:
     )
     gain = float(returns.mean() - uniform.returns.mean())
     if gain > 3 * noise:
-        errors = gain / max(noise, 1e-12)
-        return (
-            f"The policy beats uniformly random feasible actions by {gain:.4g}, {errors:.0f} standard errors."
-        )
+        # A single episode has no spread to compare with.
+        errors = f", {gain / noise:.0f} standard errors" if noise else ""
+        return f"The policy beats uniformly random feasible actions by {gain:.4g}{errors}."
     if gain < -3 * noise:
         return f"The policy is worse than uniformly random feasible actions by {-gain:.4g}: train longer."
     return "The policy is not yet told apart from uniformly random feasible actions: train longer."

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inbounds.errors import MissingDependencyError
+from inbounds.errors import MissingDependencyError, StorageError
 from inbounds.storage.files import make_folder
 from inbounds.system_errors import explained
 
@@ -20,28 +21,33 @@ SYNC_SECONDS = 30.0
 class TensorBoardTracker:
     """Writes every number of every row as a scalar, one curve per seed; a callback of `train`.
 
-    Events are written here and now: the queue of tensorboardX's own writer is read by a thread, and would stop the
+    The event file is opened with the first row: until then another process may be writing the folder. Events are
+    written here and now: the queue of tensorboardX's own writer is read by a thread, and would stop the
     training for ever once that thread has met a full disk.
     """
 
     def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
-        """Open the event file; raises ImportError where tensorboardX is not installed."""
+        """Name the folder; raises ImportError where tensorboardX is not installed."""
         from tensorboardX import event_file_writer
 
         self.tell, self.synced = tell, time.monotonic()
-        make_folder(folder / "tensorboard")
-        self.writer: Any = event_file_writer.EventsWriter(str(folder / "tensorboard" / "events"))
+        self.folder, self.open = folder / "tensorboard", event_file_writer.EventsWriter
+        self.writer: Any = None
+        self.has_failed = False
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """Write one row; a file that cannot be written any more costs one line and not the run."""
-        if self.writer is None:
+        if self.has_failed:
             return
         try:
+            if self.writer is None:
+                make_folder(self.folder)
+                self.writer = self.open(str(self.folder / "events"))
             self.writer.write_event(self._event(row))
             if time.monotonic() - self.synced > SYNC_SECONDS:
                 self.writer.flush()
                 self.synced = time.monotonic()
-        except OSError as error:
+        except (OSError, StorageError) as error:
             self._end(error)
 
     def close(self) -> None:
@@ -63,25 +69,30 @@ class TensorBoardTracker:
         ]
         return Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values))
 
-    def _end(self, error: OSError) -> None:
-        writer, self.writer = self.writer, None
-        with contextlib.suppress(OSError):
-            writer.close()
-        self.tell(f"no more TensorBoard events: {explained(error)}")
+    def _end(self, error: OSError | StorageError) -> None:
+        writer, self.writer, self.has_failed = self.writer, None, True
+        if writer is not None:
+            with contextlib.suppress(OSError):
+                writer.close()
+        why = explained(error) if isinstance(error, OSError) else error
+        self.tell(f"no more TensorBoard events: {why}")
 
 
 class WandbTracker:
     """Logs every row to Weights & Biases, all seeds into one run; a callback of `train`."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Start a run; WANDB_MODE=offline keeps it on this machine."""
+        """Begin with the first row; WANDB_MODE=offline keeps everything on this machine."""
         try:
             import wandb
         except ImportError as error:
             raise MissingDependencyError(
                 '--wandb needs the package wandb: `pip install "inbounds[wandb]"`, or leave --wandb out.'
             ) from error
-        self.run = wandb.init(project="inbounds", name=folder.name, dir=str(folder), config=dict(settings))
+        self.begin = partial(
+            wandb.init, project="inbounds", name=folder.name, dir=str(folder), config=dict(settings)
+        )
+        self.run: Any = None
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """Log one row; W&B's own step only grows, so ours is logged as a number beside the others."""
@@ -90,8 +101,11 @@ class WandbTracker:
             for name, value in row.items()
             if name not in NOT_A_CURVE and value is not None
         }
+        if self.run is None:
+            self.run = self.begin()
         self.run.log({**values, "step": row["step"]})
 
     def close(self) -> None:
         """End the run."""
-        self.run.finish()
+        if self.run is not None:
+            self.run.finish()

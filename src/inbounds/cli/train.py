@@ -21,7 +21,13 @@ from inbounds.cli.output import command, shown
 from inbounds.cli.summary import show_summary, write_csv
 from inbounds.cli.terminal import Terminal
 from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
-from inbounds.errors import ConfigurationError, FolderBusyError, InboundsError, UnknownNameError
+from inbounds.errors import (
+    CheckpointError,
+    ConfigurationError,
+    FolderBusyError,
+    InboundsError,
+    UnknownNameError,
+)
 from inbounds.training.interrupts import Requests, break_off_at_second
 from inbounds.training.record import CONFIG, RunFolder
 
@@ -81,8 +87,9 @@ def run(arguments: list[str]) -> int:
     except FolderBusyError:
         is_new = False  # another process may be about to write its first files
         raise
-    except (InboundsError, OSError):
-        if RunFolder(folder).checkpoint_folders():
+    except (InboundsError, OSError) as error:
+        # An error about checkpoints says itself which of them can be used.
+        if not isinstance(error, CheckpointError) and RunFolder(folder).checkpoint_folders():
             terminal.say(f"The newest checkpoint is kept; resume with: {resume}")
         raise
     finally:
@@ -91,9 +98,9 @@ def run(arguments: list[str]) -> int:
             for tracker in trackers:
                 tracker.close()
             if is_new and not (folder / CONFIG).exists():
-                # Refused before it began: only the trackers' files are there.
+                # Refused before it began: there is nothing in it to keep.
                 shutil.rmtree(folder, ignore_errors=True)
-            elif request.output.csv and folder.exists():
+            elif request.output.csv and stopper.has_begun:
                 write_csv(RunFolder(folder))
     run_folder = RunFolder(folder)
     run_folder.amend_provenance(compilation_seconds=round(compilation.seconds, 1))
@@ -183,10 +190,11 @@ class Stopper:
     def __init__(self, terminal: Terminal, steps: int) -> None:
         """Start unasked, on a run of so many steps."""
         self.terminal, self.requests = terminal, Requests(self._answer)
-        self.steps, self.has_stopped = steps, False
+        self.steps, self.has_begun, self.has_stopped = steps, False, False
 
     def __call__(self, row: dict[str, Any]) -> bool:
         """Tell the loop whether to stop; a callback of `train`. With the last report nothing is left to stop."""
+        self.has_begun = True
         self.has_stopped = bool(self.requests) and row["step"] < self.steps
         return self.has_stopped
 

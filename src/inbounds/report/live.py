@@ -8,6 +8,7 @@ from typing import Any
 
 from inbounds.errors import ConfigurationError, InboundsError
 from inbounds.report.page import embedded, render_page
+from inbounds.storage.files import encoded
 from inbounds.system_errors import explained
 
 
@@ -34,7 +35,7 @@ def make_server(collect: Callable[[], dict[str, Any]], port: int = 0) -> Threadi
                 self._answer(503, "text/plain", explained(error))
 
         def _answer(self, status: int, kind: str, text: str) -> None:
-            body = text.encode()
+            body = encoded(text)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

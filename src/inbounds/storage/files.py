@@ -45,8 +45,13 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file of text, in UTF-8."""
-    write_pieces(path, [text.encode()])
+    """Write a file of text, as `encoded` gives it."""
+    write_pieces(path, [encoded(text)])
+
+
+def encoded(text: str) -> bytes:
+    r"""Return text in UTF-8; what UTF-8 does not have, such as a byte of a path in no encoding, is spelt `\udcff`."""
+    return text.encode(errors="backslashreplace")
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -50,7 +50,7 @@ def locked(folder: Path) -> Iterator[None]:
 def is_locked(folder: Path) -> bool:
     """Tell whether somebody is writing to a folder at this moment."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # which a pipe does not wait for
     except FileNotFoundError:
         return False
     try:

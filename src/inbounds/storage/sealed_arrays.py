@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from inbounds.errors import CheckpointError
 from inbounds.reading import read_object
 from inbounds.storage.files import Piece, write_pieces
+from inbounds.system_errors import remedy_of
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -33,7 +35,7 @@ KINDS = {
 }
 """What safetensors calls the kinds of numbers."""
 DAMAGE = (
-    *(OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError),
+    *(SafetensorError, KeyError, TypeError, ValueError, AttributeError),
     *(OverflowError, MemoryError, RecursionError),
 )
 """What reading a file that is not what it should be may raise."""
@@ -73,11 +75,21 @@ def read_sealed(path: Path, meaning: Any) -> dict[str, NDArray[Any]]:
     sealed file into such a one.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for without end
+            raise CheckpointError(
+                f"{path} is not a regular file. Remove it and restore the file of that name."
+            )
+        with open(path, "rb"):
+            pass  # safe_open takes every refusal of the system for a missing file
         with safe_open(path, framework="numpy") as opened:
             found = opened.metadata()
             arrays = {name: np.asarray(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error.strerror or error}). {remedy_of(error)}"
+        ) from error
     except DAMAGE as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}). It is truncated or damaged; restore it or train again."

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from inbounds.errors import CheckpointError, DamagedCheckpointError, StorageError
 from inbounds.storage.files import remove_folder, write_folder
 from inbounds.storage.sealed_arrays import read_json, read_sealed, sealed_pieces
+from inbounds.system_errors import is_refusal
 from inbounds.training.record import CHECKPOINT, checkpoints_in, step_of
 
 FORMAT = 3
@@ -130,6 +131,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         notes = read_json(path / NOTES)
         arrays = read_sealed(path / ARRAYS, notes)
     except (FileNotFoundError, CheckpointError) as error:
+        if is_refusal(error.__cause__):
+            raise  # going on from an older one would throw away what may be whole
         raise DamagedCheckpointError(
             f"{path.name} cannot be read ({error}). It is truncated or not a checkpoint."
         ) from error

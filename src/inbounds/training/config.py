@@ -77,7 +77,7 @@ class TrainingConfig:
                 continue
             if not is_whole(value, least):
                 raise ConfigurationError(f"{name}={value!r} must be at least {least}, a whole number.")
-        require_moderate({"seeds": self.seeds})
+        require_moderate(vars(self))
         if self.warm_up is not None and self.warm_up >= self.steps:
             raise ConfigurationError(
                 f"warm_up={self.warm_up} is not shorter than steps={self.steps}, so nothing would be learnt. "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inbounds.tasks.task import Task
 
 
-from inbounds.limits import MOST_SEEDS
+from inbounds.limits import MOST_ENVIRONMENTS, MOST_EPISODES, MOST_SEEDS
 from inbounds.reading import COUNT, FINITE, NUMBER, Several, Whole
 
 CONFIG, PROVENANCE = "config.json", "provenance.json"
@@ -210,9 +210,9 @@ CONFIG_SHAPE = {
         "steps": COUNT,
         "seed": COUNT,
         "seeds": Whole(1, MOST_SEEDS),
-        "environments": Whole(1),
+        "environments": Whole(1, MOST_ENVIRONMENTS),
         "updates_per_step": FINITE,
-        "episodes": Whole(1),
+        "episodes": Whole(1, MOST_EPISODES),
         "preference": Several(FINITE, 2),
         "device?": (str, None),
         "deterministic?": bool,
