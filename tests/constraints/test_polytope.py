@@ -20,6 +20,7 @@ from scipy.optimize import linprog
 
 from inbounds.constraints import Box, Constraint, Polytope, RateLimit, SumBand, active_set, obs
 from inbounds.constraints.box import Bounds
+from inbounds.constraints.polytope import MOST_CENTRES
 from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 from tests.constraints.polytopes import (
     NSFNET,
@@ -370,3 +371,11 @@ def test_a_set_that_was_empty_once_does_not_spoil_the_next_one() -> None:
     at = moving.situation(None, action, np.stack([near, far, near])).at
     points = moving.nearest(at, action)
     np.testing.assert_array_equal(points[[0, 2]], [before, before])
+
+
+def test_a_box_that_moves_with_the_state_does_not_fill_the_memory_with_centres() -> None:
+    polytope = Polytope([[1.0, 1.0]], [1.0])
+    moving = polytope & Box(-1.0, obs[0:2])
+    for width in np.linspace(0.5, 1.0, 3 * MOST_CENTRES):
+        moving.interior_point(np.full(2, width), dimension=2)
+    assert 0 < len(polytope._centres) <= MOST_CENTRES
