@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 PINS = sorted((ROOT / "requirements").glob("*.txt"))
 LONGER = {"learners/aram.py": 550}
 """Modules that hold one idea and are longer than others may be: ARAM, settings to losses."""
-NEVER_NEEDS_JAX = ("constraints", "deploy", "storage")
+NEVER_NEEDS_JAX = ("constraints", "deploy", "policies", "storage")
 
 
 def name_of(path: Path) -> str:
@@ -70,7 +70,9 @@ def test_a_module_opens_with_what_it_is_for(path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [path for path in MODULES if path.relative_to(PACKAGE).parts[0] in NEVER_NEEDS_JAX], ids=name_of
 )
-def test_constraints_deployment_and_storage_do_not_import_jax_when_they_are_imported(path: Path) -> None:
+def test_constraints_policies_deployment_and_storage_do_not_import_jax_when_they_are_imported(
+    path: Path,
+) -> None:
     assert not module_level_imports(ast.parse(path.read_text())) & {"jax", "jaxlib", "optax"}
 
 

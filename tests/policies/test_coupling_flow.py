@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from inbounds.learners.networks import init_flow
 from inbounds.policies.coupling_flow import (
     flow_loss,
-    init_flow,
     mask_of,
     mollified_uniform,
     to_action,

@@ -31,24 +31,13 @@ from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.networks import init_critics, init_network, narrow_around, q_values
 from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
 from inbounds.learners.settings import require_numbers, require_widths, with_presets
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.networks import (
-    Network,
-    apply_network,
-    export_network,
-    init_critics,
-    init_network,
-    q_values,
-)
-from inbounds.policies.proposal import (
-    Proposal,
-    before_squashing,
-    narrow_around,
-    proposal_from_output,
-    squash,
-)
+from inbounds.policies.gaussian import Gaussian, before_squashing, squash
+from inbounds.policies.heads import Query, SquashedGaussian
+from inbounds.policies.networks import Network, apply_network, with_preference
 from inbounds.replay.buffer import Transition
 
 REAL, AUGMENTED = "real", "augmented"
@@ -296,18 +285,23 @@ class Aram(Learner):
         """Append lambda to the observation, unless it is fixed."""
         if self.preference is not None:
             return observation
-        spread = jnp.broadcast_to(preference, (*observation.shape[:-1], 2))
-        return jnp.concatenate([observation, spread], axis=-1)
+        joined: jax.Array = with_preference(observation, preference)
+        return joined
 
-    def policy(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> Proposal:
-        """Return pi(. | s; lambda) before squashing; after a warm start from an observed action, centred on it."""
+    def head(self, spec: Spec) -> SquashedGaussian:
+        """Return the policy head; after a warm start the mean is a residual around an observed reference action."""
+        return SquashedGaussian(
+            proposals=self.proposals,
+            preference_size=self.preference_size,
+            min_return_weight=self.min_return_weight,
+            student_df=self.student_df,
+            reference=spec.start if self.warm_start and isinstance(spec.start, Reference) else None,
+        )
+
+    def policy(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> Gaussian:
+        """Return pi(. | s; lambda) before squashing."""
         output = apply_network(actor, self.with_preference(observation, preference))
-        policy = proposal_from_output(output)
-        if self.warm_start and isinstance(spec.start, Reference):
-            policy = policy._replace(
-                mean=policy.mean + before_squashing(spec.box, spec.start.read(observation))
-            )
-        return policy
+        return self.head(spec).distribution(spec, output, observation)
 
     def act(
         self,
@@ -329,7 +323,7 @@ class Aram(Learner):
             return accept_first(
                 spec.constraint,
                 observation,
-                spec.box.stretch(uniform),
+                spec.box.rescale(uniform),
                 fallback=lambda seen, last: spec.constraint.sample(key, seen),
             )
         noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is free
@@ -338,32 +332,14 @@ class Aram(Learner):
             jax.random.normal if df is None else lambda key, shape: jax.random.t(key, df, shape, jnp.float32)
         )
         noise = jax.vmap(lambda key: draw(key, shape))(noise_keys)
-        policy = jax.vmap(self.policy, (0, None, 0, 0))(state.params.actor, spec, observation, context)
-        spread = jax.tree.map(lambda leaf: leaf[..., None, :], policy)
-        return accept_first(spec.constraint, observation, spec.box.stretch(squash(spread, noise).value))
-
-    def mode(self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
-        """Return tanh of the mean in the environment's units, before any projection."""
-        return spec.box.stretch(jnp.tanh(self.policy(state.params.actor, spec, observation, preference).mean))
-
-    def samples(
-        self,
-        state: AramState,
-        spec: Spec,
-        observation: jax.Array,
-        preference: jax.Array,
-        key: jax.Array,
-        count: int,
-    ) -> jax.Array:
-        """Draw actions of the policy network before rejection, for the valid action rate."""
-        policy = self.policy(state.params.actor, spec, observation, preference)
-        spread = jax.tree.map(lambda leaf: leaf[..., None, :], policy)
-        noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
-        return spec.box.stretch(squash(spread, noise).value)
+        inputs = self.with_preference(observation, context)
+        output = jax.vmap(apply_network)(state.params.actor, inputs)
+        query = Query(output[..., None, :], noise, observation[..., None, :])
+        return accept_first(spec.constraint, observation, self.head(spec).actions(spec, {}, query))
 
     def export(self, state: AramState) -> dict[str, Any]:
         """Return the actor; acceptance and projection need nothing else that was learnt."""
-        return export_network("actor", state.params.actor)
+        return {"actor": state.params.actor}
 
     # Replay ------------------------------------------------------------------------------------------------------
 

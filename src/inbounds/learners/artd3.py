@@ -14,6 +14,8 @@ from inbounds.learners.learner import Memory, Outcome, Spec
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState
 from inbounds.policies.acceptance import Draw, accept_first
+from inbounds.policies.heads import Deterministic, Query
+from inbounds.policies.networks import apply_network
 from inbounds.replay.buffer import Transition
 
 REAL, AUGMENTED = "real", "augmented"
@@ -74,11 +76,16 @@ class ArTd3(DeterministicActorCritic):
         shape = (observation.shape[1], self.proposals, spec.box.size)
         if warm:
             squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
-        else:
-            noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
-            centre = jax.vmap(self.squashed)(state.actor, observation)
-            squashed = jnp.clip(centre[..., None, :] + self.exploration * noise, -1.0, 1.0)
-        return accept_first(spec.constraint, observation, spec.box.stretch(squashed))
+            return accept_first(spec.constraint, observation, spec.box.rescale(squashed))
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
+        output = jax.vmap(apply_network)(state.actor, observation)
+        query = Query(output[..., None, :], noise, observation[..., None, :])
+        proposals = jnp.broadcast_to(self.head(spec).actions(spec, state.layer, query), noise.shape)
+        return accept_first(spec.constraint, observation, proposals)
+
+    def head(self, spec: Spec) -> Deterministic:
+        """Return the policy head: noise around the actor's output."""
+        return Deterministic(proposals=self.proposals, std=self.exploration)
 
     def remember(
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome

@@ -16,18 +16,13 @@ import optax
 from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.networks import init_critics, init_network, q_values
 from inbounds.learners.penalty import violation_penalty
 from inbounds.learners.settings import with_presets
 from inbounds.learners.solver_calls import Calls, add_calls, call_metrics, no_calls
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.networks import (
-    Network,
-    apply_network,
-    export_network,
-    init_critics,
-    init_network,
-    q_values,
-)
+from inbounds.policies.heads import Deterministic
+from inbounds.policies.networks import Network, apply_network
 from inbounds.replay.buffer import Transition
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -50,7 +45,7 @@ class DeterministicState(NamedTuple):
     updates: jax.Array
     calls: Calls
     layer: Any
-    """Frozen parameters of a layer after the actor, such as a flow; else an empty tuple."""
+    """Frozen parameters of the head by name, such as a flow; mostly none."""
 
 
 class ActorStep(NamedTuple):
@@ -138,20 +133,21 @@ class DeterministicActorCritic(Learner):
     # What a method changes --------------------------------------------------------------------------------
 
     def init_layer(self, key: jax.Array, spec: Spec) -> Any:
-        """Return the parameters of the layer."""
-        return ()
+        """Return frozen parameters of the head."""
+        return {}
 
     def layer_metrics(self, layer: Any) -> Metrics:
         """Return what to log about the layer."""
         return {}
 
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
-        """Apply the layer L to the actor's output; both are in [-1, 1]. Without a layer nothing happens."""
-        return squashed
+        """Apply the head's layer L to the actor's output; both are in [-1, 1]."""
+        action: jax.Array = self.head(spec).bounded(spec, layer, observation, squashed)
+        return action
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Turn noisy outputs of all seeds into executed actions: by default the projection."""
-        return project_proposals(spec.constraint, observation, spec.box.stretch(squashed)[..., None, :])
+        return project_proposals(spec.constraint, observation, spec.box.rescale(squashed)[..., None, :])
 
     def stored_action(self, draw: Draw) -> jax.Array:
         """Return the action to store: by default the executed one."""
@@ -171,6 +167,10 @@ class DeterministicActorCritic(Learner):
         return ActorStep(-jnp.mean(q_values(state.critic, observation, action)[:, 0, 0]), {})
 
     # Acting -----------------------------------------------------------------------------------------------
+
+    def head(self, spec: Spec) -> Deterministic:
+        """Return the policy head."""
+        return Deterministic()
 
     def squashed(self, actor: Network, observation: jax.Array) -> jax.Array:
         """Return mu(s) = tanh of the network's output."""
@@ -196,16 +196,8 @@ class DeterministicActorCritic(Learner):
         return self.draw(state.layer, spec, observation, squashed)
 
     def export(self, state: DeterministicState) -> dict[str, Any]:
-        """Return the actor, and the layer where it knows something."""
-        actor = export_network("actor", state.actor)
-        return actor if state.layer == () else {**actor, "layer": state.layer}
-
-    def mode(
-        self, state: DeterministicState, spec: Spec, observation: jax.Array, preference: jax.Array
-    ) -> jax.Array:
-        """Return L(mu(s)) in the environment's units, before any projection."""
-        squashed = self.squashed(state.actor, observation)
-        return spec.box.stretch(self.bounded(state.layer, spec, observation, squashed))
+        """Return the actor and the frozen parameters of the head."""
+        return {"actor": state.actor, **state.layer}
 
     def samples(
         self,
@@ -217,7 +209,7 @@ class DeterministicActorCritic(Learner):
         count: int,
     ) -> jax.Array:
         """Return the actor's output as often as asked, without noise and before any layer or projection."""
-        raw = spec.box.stretch(self.squashed(state.actor, observation))
+        raw = spec.box.rescale(self.squashed(state.actor, observation))
         return jnp.broadcast_to(raw[..., None, :], (*raw.shape[:-1], count, raw.shape[-1]))
 
     # Remembering ------------------------------------------------------------------------------------------

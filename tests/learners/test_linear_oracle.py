@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import linprog
 
 from inbounds.constraints import Ball, Box, Polytope, PowerBudget, Simplex, SumBand, WeightedL1, obs
-from inbounds.policies.linear_oracle import linear_maximiser
+from inbounds.learners.linear_oracle import linear_maximiser
 
 LOW, HIGH = np.array([-1.0, -0.5, -1.0, -2.0]), np.array([1.0, 1.0, 0.4, 2.0])
 BOX = Box(LOW, HIGH)
