@@ -60,7 +60,7 @@ def deployed(rng: np.random.Generator, ledger: Ledger, folder: Path) -> Deployed
         return None
     head = HEADS[int(rng.integers(len(HEADS)))]
     observation_size = max(drawn.observation_size, 1)
-    sizes = (observation_size, 8, head.outputs(drawn.dimension))
+    sizes = (observation_size, 8, head.outputs_per_entry * drawn.dimension)
     arrays: dict[str, NDArray[np.float32]] = {}
     for index, (inputs, size) in enumerate(itertools.pairwise(sizes)):
         weight = rng.standard_normal((1, inputs, size)) * (1.5 / np.sqrt(inputs))

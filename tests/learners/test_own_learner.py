@@ -47,7 +47,7 @@ class RewardWeighted(ib.Learner):
         shape = (observation.shape[1], 8, spec.box.size)
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
         output = jax.vmap(apply_network)(state["actor"], observation)
-        query = Query(output[..., None, :], noise, observation[..., None, :])
+        query = Query(observation[..., None, :], output[..., None, :], noise)
         return accept_first(spec.constraint, observation, self.head(spec).actions(spec, {}, query))
 
     def remember(

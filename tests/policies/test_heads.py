@@ -53,7 +53,7 @@ def parameters_of(head: Head) -> dict[str, Any]:
     inputs = SIZE + head.preference_size
     actor_key, flow_key = jax.random.split(jax.random.key(0))
     return {
-        "actor": init_network(actor_key, (inputs, 8, head.outputs(D))),
+        "actor": init_network(actor_key, (inputs, 8, head.outputs_per_entry * D)),
         "log_std": jnp.asarray([-0.5, 0.1, -1.0]),
         "flow": init_flow(flow_key, D, 1, 2, (4,)),
     }
@@ -81,7 +81,7 @@ def test_numpy_acts_as_jax_does_from_the_arrays_of_a_file(head: Head) -> None:
         output = head.output(parameters, seen, xp.asarray(preference))
         # A deployed policy asks its constraint in float64.
         exact = seen if xp is jnp else observation.astype(np.float64)
-        found.append(np.asarray(head.actions(SPEC, parameters, Query(output, xp.asarray(noise), exact))))
+        found.append(np.asarray(head.actions(SPEC, parameters, Query(exact, output, xp.asarray(noise)))))
     assert found[1].dtype == np.float32
     np.testing.assert_allclose(found[0], found[1], atol=1e-4)
 
@@ -95,7 +95,7 @@ def test_the_fast_gaussian_returns_the_numbers_of_the_head(head: Any) -> None:
     for observation in rng.standard_normal((20, SIZE)).astype(np.float32):
         noise = rng.standard_normal((COUNT, D)).astype(np.float32)
         output = plain.output(parameters, observation[None, :], None)
-        wanted = plain.actions(SPEC, parameters, Query(output, noise, observation[None, :]))
+        wanted = plain.actions(SPEC, parameters, Query(observation[None, :], output, noise))
         np.testing.assert_allclose(fast.drawn(fast(observation), noise), wanted, rtol=1e-5, atol=1e-6)
 
 

@@ -67,7 +67,7 @@ class Policy:
         self.observation_size = layers[0].weight.shape[0] - (0 if preference is None else len(preference))
         self.action_size = box.size
         network = PreparedNetwork(layers, preference)
-        self._fast = PreparedGaussian(network, head, box) if isinstance(head, SquashedGaussian) else None
+        self._fast = PreparedGaussian(network, head, box) if type(head) is SquashedGaussian else None
         self.forward = network if self._fast is None else self._fast
         """The network's output for one observation in float32; a mean is around the reference action, if any."""
         self._shape = (self.observation_size,)
@@ -208,4 +208,4 @@ class Policy:
 def query_of(observation: Any, previous_action: Any, output: Any, noise: Any) -> Query:
     """Return one state as a batch of one, against which rows of noise broadcast; `output` is (1, outputs)."""
     before = None if previous_action is None else previous_action[None, :]
-    return Query(output, noise, observation[None, :], before)
+    return Query(observation[None, :], output, noise, before)

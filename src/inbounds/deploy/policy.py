@@ -143,11 +143,11 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
         preference=chosen,
         rng=np.random.default_rng(plan.seed),
     )
-    outputs = policy.parameters["actor"][-1].bias.shape[0]
-    if policy.observation_size != plan.observation_size or outputs != head.outputs(size):
+    outputs, wanted = policy.parameters["actor"][-1].bias.shape[0], head.outputs_per_entry * size
+    if policy.observation_size != plan.observation_size or outputs != wanted:
         raise CheckpointError(
             f"the network reads {policy.observation_size} entries and writes {outputs}, but the configuration asks "
-            f"for {plan.observation_size} and {head.outputs(size)}: they belong to different tasks. Restore the folder."
+            f"for {plan.observation_size} and {wanted}: they belong to different tasks. Restore the folder."
         )
     require_reference_action(plan)
     if constraint.size() not in (None, size):
@@ -182,14 +182,13 @@ def require_reference_action(plan: Plan) -> None:
         return
     nothing = np.zeros(plan.observation_size, np.float32)
     why: Exception | None = None
-    is_action = False
     try:
         with np.errstate(all="ignore"):
             read = reference.read(nothing)
             is_action = read.shape == (plan.box.size,) and reference.source == "observation"
             is_action = is_action and bool(np.isfinite(before_squashing(plan.box, read)).all())
     except DAMAGE as error:
-        why = error
+        is_action, why = False, error
     if not is_action:
         raise CheckpointError(
             f"the policy acts around {reference}, which is not an action of {plan.box.size} entries out of an "

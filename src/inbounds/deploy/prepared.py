@@ -6,14 +6,11 @@ The numbers are those of `inbounds.policies.networks` and `inbounds.policies.hea
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from inbounds.policies.box import ActionBox
+from inbounds.policies.box import ActionBox, FloatArray
 from inbounds.policies.gaussian import LOG_STD_MAX, LOG_STD_MIN, MOST_OUT
 from inbounds.policies.heads import SquashedGaussian
 from inbounds.policies.stored_networks import Layers
-
-FloatArray = NDArray[np.float32]
 
 
 class PreparedNetwork:

@@ -14,8 +14,13 @@ from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
 from inbounds.learners.penalty import violation_penalty
 from inbounds.learners.settings import with_presets
-from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
-from inbounds.policies.acceptance import Draw, project_proposals
+from inbounds.learners.td3 import (
+    ActorStep,
+    DeterministicActorCritic,
+    DeterministicState,
+    drawn_through_layer,
+)
+from inbounds.policies.acceptance import Draw
 from inbounds.policies.heads import Allocation
 from inbounds.policies.networks import Network
 
@@ -67,14 +72,8 @@ class ApprOpt(DeterministicActorCritic):
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Execute what the layer returns; validity is reported for the actor's own output."""
-        bounded = spec.box.rescale(self.bounded(layer, spec, observation, squashed))
-        draw = project_proposals(spec.constraint, observation, bounded[..., None, :])
-        proposal = spec.box.rescale(squashed)
-        is_feasible = spec.constraint.contains(observation, proposal)
-        return draw._replace(
-            proposals=proposal[..., None, :],
-            is_rejected=~is_feasible[..., None],
-            acceptance=is_feasible.astype(jnp.float32),
+        return drawn_through_layer(
+            spec, observation, squashed, self.bounded(layer, spec, observation, squashed)
         )
 
     def actor_step(

@@ -86,6 +86,15 @@ RANGES = {
 """Settings that are real numbers, and where they may lie: in words and as a test."""
 
 
+def self_loops(observation: jax.Array, draw: Draw, reward: jax.Array) -> Transition:
+    """Return a self-loop (s, a_i, reward, s) for every proposal; only those of rejected proposals are stored."""
+    environments, count, size = draw.proposals.shape
+    repeated = jnp.repeat(observation, count, axis=0)
+    rewards = jnp.broadcast_to(reward, (environments * count, *reward.shape))
+    proposals, discount = draw.proposals.reshape(-1, size), jnp.ones(environments * count)
+    return Transition(repeated, proposals, rewards, discount, repeated)
+
+
 class Params(NamedTuple):
     """Everything that gradients change, under one optimiser."""
 
@@ -283,10 +292,7 @@ class Aram(Learner):
 
     def with_preference(self, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Append lambda to the observation, unless it is fixed."""
-        if self.preference is not None:
-            return observation
-        joined: jax.Array = with_preference(observation, preference)
-        return joined
+        return observation if self.preference is not None else with_preference(observation, preference)
 
     def head(self, spec: Spec) -> SquashedGaussian:
         """Return the policy head; after a warm start the mean is a residual around an observed reference action."""
@@ -334,7 +340,7 @@ class Aram(Learner):
         noise = jax.vmap(lambda key: draw(key, shape))(noise_keys)
         inputs = self.with_preference(observation, context)
         output = jax.vmap(apply_network)(state.params.actor, inputs)
-        query = Query(output[..., None, :], noise, observation[..., None, :])
+        query = Query(observation[..., None, :], output[..., None, :], noise)
         return accept_first(spec.constraint, observation, self.head(spec).actions(spec, {}, query))
 
     def export(self, state: AramState) -> dict[str, Any]:
@@ -351,20 +357,12 @@ class Aram(Learner):
         real = Transition(observation, draw.action, reward, outcome.discount, outcome.next_observation)
         if not self.augmented:
             return {REAL: Memory(real, None)}
-        environments, count, size = draw.proposals.shape
-        rows, is_rejected = environments * count, draw.is_rejected.reshape(-1)
-        repeated = jnp.repeat(observation, count, axis=0)
-        loops = Transition(
-            observation=repeated,
-            action=draw.proposals.reshape(rows, size),
-            reward=jnp.broadcast_to(jnp.asarray([0.0, -self.penalty], jnp.float32), (rows, 2)),
-            discount=jnp.ones(rows),
-            next_observation=repeated,
-        )
+        loops = self_loops(observation, draw, jnp.asarray([0.0, -self.penalty], jnp.float32))
+        is_rejected = draw.is_rejected.reshape(-1)
         if self.dual_replay:
             return {REAL: Memory(real, None), AUGMENTED: Memory(loops, is_rejected)}
         together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), real, loops)
-        return {REAL: Memory(together, jnp.concatenate([jnp.ones(environments, bool), is_rejected]))}
+        return {REAL: Memory(together, jnp.concatenate([jnp.ones(len(observation), bool), is_rejected]))}
 
     def adapt(self, state: AramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> AramState:
         """Measure the feasible fraction of the box during warm-up; later take snapshots and adapt eta.

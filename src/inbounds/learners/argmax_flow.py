@@ -80,8 +80,7 @@ def log_numbers(policy: ArgmaxFlow, observation: jax.Array, numbers: jax.Array) 
     base = base_distribution(policy, observation)
     latent = to_latent(policy.flow, numbers, observation)
     noise = (latent.value - base.mean) * jnp.exp(-base.log_std)
-    density: jax.Array = log_normal(noise) - jnp.sum(base.log_std, axis=-1) + latent.log_slope
-    return density
+    return log_normal(noise) - jnp.sum(base.log_std, axis=-1) + jnp.asarray(latent.log_slope)
 
 
 class Explained(NamedTuple):

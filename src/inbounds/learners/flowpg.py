@@ -93,8 +93,7 @@ class FlowPg(DeterministicActorCritic):
 
     def condition(self, spec: Spec, observation: jax.Array) -> jax.Array:
         """Return y(s)."""
-        condition: jax.Array = condition_of(spec.constraint, observation, self.condition_range)
-        return condition
+        return jnp.asarray(condition_of(spec.constraint, observation, self.condition_range))
 
     def feasible_samples(self, key: jax.Array, spec: Spec, count: int) -> tuple[jax.Array, jax.Array]:
         """Draw observations whose entries are uniform where the constraint reads them, and an action for each."""

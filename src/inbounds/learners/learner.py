@@ -79,6 +79,12 @@ class Memory(NamedTuple):
     """False for rows to leave out; None stores all."""
 
 
+def real_transitions(observation: jax.Array, action: jax.Array, outcome: Outcome) -> dict[str, Memory]:
+    """Return one transition (s, a, [r], s') per environment for the buffer `real`."""
+    reward, following = outcome.reward[:, None], outcome.next_observation
+    return {"real": Memory(Transition(observation, action, reward, outcome.discount, following), None)}
+
+
 class Learner(abc.ABC):
     """Settings plus pure functions; everything that changes is in the state that they pass on.
 
@@ -208,9 +214,8 @@ class Learner(abc.ABC):
             return self.samples(state, spec, observation, preference, jax.random.key(0), 1)[..., 0, :]
         parameters = self.export(state)
         noise = jnp.zeros((*observation.shape[:-1], spec.box.size))
-        query = Query(head.output(parameters, observation, preference), noise, observation)
-        action: jax.Array = head.actions(spec, parameters, query)
-        return action
+        query = Query(observation, head.output(parameters, observation, preference), noise)
+        return jnp.asarray(head.actions(spec, parameters, query))
 
     def samples(
         self,
@@ -227,9 +232,8 @@ class Learner(abc.ABC):
             parameters = self.export(state)
             output = head.output(parameters, observation, preference)
             noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
-            query = Query(output[..., None, :], noise, observation[..., None, :])
-            actions: jax.Array = head.actions(spec, parameters, query)
-            return actions
+            query = Query(observation[..., None, :], output[..., None, :], noise)
+            return jnp.asarray(head.actions(spec, parameters, query))
         rows = observation.reshape(1, -1, observation.shape[-1])
         wanted = preference if self.preference_size else preference[:0]
         context = jnp.broadcast_to(wanted, (1, rows.shape[1], wanted.shape[-1]))

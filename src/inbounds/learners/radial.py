@@ -12,7 +12,12 @@ from inbounds.learners.learner import Spec
 from inbounds.learners.sac import StochasticActorCritic, StochasticState
 from inbounds.learners.settings import with_presets
 from inbounds.learners.solver_calls import add_calls
-from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState, TargetAction
+from inbounds.learners.td3 import (
+    DeterministicActorCritic,
+    DeterministicState,
+    TargetAction,
+    drawn_through_layer,
+)
 from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.gaussian import Gaussian, Squashed, log_normal, sample
 from inbounds.policies.heads import AlongRay, RadialGaussian
@@ -34,23 +39,7 @@ STOCHASTIC_PRESETS: dict[str, dict[str, Any]] = {
 
 def projected_along_ray(spec: Spec, observation: jax.Array, action: jax.Array) -> jax.Array:
     """Return the action in [-1, 1] after alpha-projection."""
-    inside: jax.Array = alpha_projection(ray(spec.constraint, spec.box, observation, action))
-    return inside
-
-
-def drawn_along_ray(spec: Spec, observation: jax.Array, raw: jax.Array, bounded: jax.Array) -> Draw:
-    """Execute the layer's action; validity is reported for the actor's own, which the layer corrects.
-
-    A projection stands behind the layer: it is only ever computed, and counted, if rounding left the set.
-    """
-    draw = project_proposals(spec.constraint, observation, spec.box.rescale(bounded)[..., None, :])
-    proposal = spec.box.rescale(raw)
-    is_feasible = spec.constraint.contains(observation, proposal)
-    return draw._replace(
-        proposals=proposal[..., None, :],
-        is_rejected=~is_feasible[..., None],
-        acceptance=is_feasible.astype(jnp.float32),
-    )
+    return jnp.asarray(alpha_projection(ray(spec.constraint, spec.box, observation, action)))
 
 
 @with_presets(DETERMINISTIC_PRESETS)
@@ -71,7 +60,9 @@ class Drad(DeterministicActorCritic):
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Execute what the layer makes of the noisy output."""
-        return drawn_along_ray(spec, observation, squashed, self.bounded(layer, spec, observation, squashed))
+        return drawn_through_layer(
+            spec, observation, squashed, self.bounded(layer, spec, observation, squashed)
+        )
 
     def target_action(
         self, state: DeterministicState, spec: Spec, observation: jax.Array, noise: jax.Array
@@ -135,8 +126,7 @@ class Srad(StochasticActorCritic):
         proposal = self.proposal(state.trained.actor, observation)
         noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
         spread = jax.tree.map(lambda leaf: leaf[..., None, :], proposal)
-        drawn: jax.Array = spec.box.rescale_unbounded(sample(spread, noise))
-        return drawn
+        return jnp.asarray(spec.box.rescale_unbounded(sample(spread, noise)))
 
     def adapt(
         self, state: StochasticState, spec: Spec, draw: Draw, step: jax.Array, warm: bool

@@ -13,7 +13,7 @@ import optax
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec, real_transitions
 from inbounds.learners.networks import init_critics, init_network, q_values
 from inbounds.learners.penalty import violation_penalty
 from inbounds.learners.settings import with_presets
@@ -182,14 +182,7 @@ class StochasticActorCritic(Learner):
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return one transition per environment."""
-        transition = Transition(
-            observation,
-            self.stored_action(draw),
-            outcome.reward[:, None],
-            outcome.discount,
-            outcome.next_observation,
-        )
-        return {"real": Memory(transition, None)}
+        return real_transitions(observation, self.stored_action(draw), outcome)
 
     # Learning ---------------------------------------------------------------------------------------------
 

@@ -15,13 +15,13 @@ import optax
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec, real_transitions
 from inbounds.learners.networks import init_critics, init_network, q_values
 from inbounds.learners.penalty import violation_penalty
 from inbounds.learners.settings import with_presets
 from inbounds.learners.solver_calls import Calls, add_calls, call_metrics, no_calls
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.heads import Deterministic
+from inbounds.policies.heads import Deterministic, Query
 from inbounds.policies.networks import Network, apply_network
 from inbounds.replay.buffer import Transition
 
@@ -142,8 +142,7 @@ class DeterministicActorCritic(Learner):
 
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
         """Apply the head's layer L to the actor's output; both are in [-1, 1]."""
-        action: jax.Array = self.head(spec).bounded(spec, layer, observation, squashed)
-        return action
+        return jnp.asarray(self.head(spec).bounded(spec, layer, Query(observation), squashed))
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Turn noisy outputs of all seeds into executed actions: by default the projection."""
@@ -218,14 +217,7 @@ class DeterministicActorCritic(Learner):
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return one transition per environment."""
-        transition = Transition(
-            observation,
-            self.stored_action(draw),
-            outcome.reward[:, None],
-            outcome.discount,
-            outcome.next_observation,
-        )
-        return {"real": Memory(transition, None)}
+        return real_transitions(observation, self.stored_action(draw), outcome)
 
     # Learning ---------------------------------------------------------------------------------------------
 
@@ -281,6 +273,21 @@ class DeterministicActorCritic(Learner):
         )
         loss = jnp.mean(jnp.sum(per_critic, axis=1))
         return loss, (loss, jnp.mean(values))
+
+
+def drawn_through_layer(spec: Spec, observation: jax.Array, raw: jax.Array, bounded: jax.Array) -> Draw:
+    """Execute the layer's action; validity is reported for the actor's own, which the layer corrects.
+
+    A projection stands behind the layer: it is only ever computed, and counted, if rounding left the set.
+    """
+    draw = project_proposals(spec.constraint, observation, spec.box.rescale(bounded)[..., None, :])
+    proposal = spec.box.rescale(raw)
+    is_feasible = spec.constraint.contains(observation, proposal)
+    return draw._replace(
+        proposals=proposal[..., None, :],
+        is_rejected=~is_feasible[..., None],
+        acceptance=is_feasible.astype(jnp.float32),
+    )
 
 
 @with_presets(PRESETS)

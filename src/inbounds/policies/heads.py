@@ -22,7 +22,7 @@ from inbounds.policies.gaussian import Gaussian, before_squashing, gaussian_of, 
 from inbounds.policies.networks import apply_network, with_preference
 from inbounds.policies.radial import alpha_projection, radial_squash, ray
 from inbounds.policies.stored_networks import Arrays, array_of, read_flow, read_network
-from inbounds.settings import is_number, misfit
+from inbounds.settings import is_number, is_whole, misfit
 
 Parameters = Mapping[str, Any]
 """What a learner exports: the network `actor`, and further arrays that a kind of head names."""
@@ -43,12 +43,12 @@ class PolicySpec(Protocol):
 class Query(NamedTuple):
     """States to act in: arrays of one library, whose leading axes broadcast against one another."""
 
-    output: Any
-    """(..., outputs), the network's output in float32."""
-    noise: Any
-    """(..., action size), standard normal or Student's t; zeros for the mode. Heads without noise ignore it."""
     observation: Any
     """(..., observation size), as the environment returned it."""
+    output: Any = None
+    """(..., outputs), the network's output in float32."""
+    noise: Any = None
+    """(..., action size), standard normal or Student's t; zeros for the mode. Heads without noise ignore it."""
     previous_action: Any = None
 
 
@@ -58,6 +58,8 @@ class Head(abc.ABC):
 
     kind: ClassVar[str]
     """The name of this class in files."""
+    outputs_per_entry: ClassVar[int] = 1
+    """How many numbers the network returns for every entry of an action."""
     asks_constraint: ClassVar[bool] = False
     """Whether actions depend on the constraint already before they are accepted, rejected or projected."""
 
@@ -72,22 +74,21 @@ class Head(abc.ABC):
 
     def __post_init__(self) -> None:
         """Reject values that no policy can have."""
-        if wrong := misfit(self):
-            raise ConfigurationError(f"{wrong}={getattr(self, wrong)!r} has the wrong type. Correct it.")
-        if not 1 <= self.proposals <= MOST_PROPOSALS:
-            raise ConfigurationError(
-                f"proposals={self.proposals}, but 1 to {MOST_PROPOSALS} are possible. Correct it."
-            )
-        if self.preference_size not in (0, 2):
-            raise ConfigurationError(f"preference_size={self.preference_size} must be 0 or 2. Correct it.")
-        if not 0 <= self.min_return_weight < 1:
-            raise ConfigurationError(
-                f"min_return_weight={self.min_return_weight} must be a number in [0, 1). Correct it."
-            )
-        if self.student_df is not None and not (is_number(self.student_df) and self.student_df > 0):
-            raise ConfigurationError(
-                f"student_df={self.student_df} must be above 0 and finite, or None. Correct it."
-            )
+        allowed = self.allowed()
+        wrong = misfit(self) or next((name for name, (is_fit, _) in allowed.items() if not is_fit), None)
+        if wrong:
+            what = allowed[wrong][1] if wrong in allowed else "of the documented type"
+            raise ConfigurationError(f"{wrong}={getattr(self, wrong)!r} must be {what}. Correct it.")
+
+    def allowed(self) -> dict[str, tuple[bool, str]]:
+        """Tell whether each number may be what it is, and what it must be."""
+        df, most = self.student_df, MOST_PROPOSALS
+        return {
+            "proposals": (is_whole(self.proposals, 1) and self.proposals <= most, f"from 1 to {most}"),
+            "preference_size": (self.preference_size in (0, 2), "0 or 2"),
+            "min_return_weight": (is_number(w := self.min_return_weight) and 0 <= w < 1, "in [0, 1)"),
+            "student_df": (df is None or (is_number(df) and df > 0), "above 0 and finite, or None"),
+        }
 
     # What a kind of head defines ---------------------------------------------------------------------------------
 
@@ -95,10 +96,6 @@ class Head(abc.ABC):
     def takes_noise(self) -> bool:
         """Return whether samples differ."""
         return True
-
-    def outputs(self, size: int) -> int:
-        """Return how many numbers the network returns for actions of `size` entries."""
-        return size
 
     @abc.abstractmethod
     def actions(self, spec: PolicySpec, parameters: Parameters, query: Query) -> Any:
@@ -118,10 +115,8 @@ class Head(abc.ABC):
     def to_json(self) -> dict[str, Any]:
         """Return the head as plain data, from which `head_from_json` builds it again."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain = {
-            name: value.to_json() if isinstance(value, Reference) else value for name, value in values.items()
-        }
-        return {"kind": self.kind, **plain}
+        references = {name: value.to_json() for name, value in values.items() if isinstance(value, Reference)}
+        return {"kind": self.kind, **values, **references}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,13 +127,9 @@ class SquashedGaussian(Head):
     returns zero acts as the observation suggests.
     """
 
-    kind = "squashed_gaussian"
+    kind, outputs_per_entry = "squashed_gaussian", 2
     reference: Reference | None = None
     """Where the observation holds a reference action."""
-
-    def outputs(self, size: int) -> int:
-        """Return two for every entry: mean and log-std."""
-        return 2 * size
 
     def distribution(self, spec: PolicySpec, output: Any, observation: Any) -> Gaussian:
         """Return the Gaussian before squashing."""
@@ -157,14 +148,9 @@ class SquashedGaussian(Head):
 
 @dataclasses.dataclass(frozen=True)
 class RadialGaussian(Head):
-    """A Gaussian around which `radial_squash` pulls every sample into C(s)."""
+    """A Gaussian whose samples `radial_squash` moves into C(s)."""
 
-    kind = "radial_gaussian"
-    asks_constraint = True
-
-    def outputs(self, size: int) -> int:
-        """Return two for every entry: mean and log-std."""
-        return 2 * size
+    kind, outputs_per_entry, asks_constraint = "radial_gaussian", 2, True
 
     def actions(self, spec: PolicySpec, parameters: Parameters, query: Query) -> Any:
         """Return c + tanh(L)/L (a - c) of every sample a."""
@@ -203,25 +189,19 @@ class Deterministic(Head):
     std: float = 0.0
     """Standard deviation of the noise in [-1, 1]."""
 
-    def __post_init__(self) -> None:
-        """Reject a negative std."""
-        super().__post_init__()
-        if not (is_number(self.std) and self.std >= 0):
-            raise ConfigurationError(f"std={self.std} must be finite and not negative. Correct it.")
+    def allowed(self) -> dict[str, tuple[bool, str]]:
+        """Tell whether each number may be what it is."""
+        return {
+            **super().allowed(),
+            "std": (is_number(self.std) and self.std >= 0, "finite and not negative"),
+        }
 
     @property
     def takes_noise(self) -> bool:
         """Return whether there is noise."""
         return self.std > 0
 
-    def bounded(
-        self,
-        spec: PolicySpec,
-        parameters: Parameters,
-        observation: Any,
-        squashed: Any,
-        previous_action: Any = None,
-    ) -> Any:
+    def bounded(self, spec: PolicySpec, parameters: Parameters, query: Query, squashed: Any) -> Any:
         """Return L(squashed) in [-1, 1]."""
         return squashed
 
@@ -231,29 +211,20 @@ class Deterministic(Head):
         squashed = xp.tanh(query.output)
         if self.takes_noise:
             squashed = clip(xp, squashed + self.std * query.noise, -1.0, 1.0)
-        where = (query.observation, squashed, query.previous_action)
-        return spec.box.rescale(self.bounded(spec, parameters, *where))
+        return spec.box.rescale(self.bounded(spec, parameters, query, squashed))
 
 
 @dataclasses.dataclass(frozen=True)
 class AlongRay(Deterministic):
     """L moves an action along the ray from a centre of C(s): radially squashed, or by alpha-projection."""
 
-    kind = "along_ray"
-    asks_constraint = True
+    kind, asks_constraint = "along_ray", True
     smooth: bool = True
     """c + tanh(L)/L v, smooth everywhere; False is c + v / max(L, 1), which moves only what is outside."""
 
-    def bounded(
-        self,
-        spec: PolicySpec,
-        parameters: Parameters,
-        observation: Any,
-        squashed: Any,
-        previous_action: Any = None,
-    ) -> Any:
+    def bounded(self, spec: PolicySpec, parameters: Parameters, query: Query, squashed: Any) -> Any:
         """Return the action inside the set."""
-        at = ray(spec.constraint, spec.box, observation, squashed, previous_action)
+        at = ray(spec.constraint, spec.box, query.observation, squashed, query.previous_action)
         return radial_squash(at) if self.smooth else alpha_projection(at)
 
 
@@ -261,52 +232,34 @@ class AlongRay(Deterministic):
 class Allocation(Deterministic):
     """L shifts the entries to the total of a SumBand and clamps them to their limits."""
 
-    kind = "allocation"
-    asks_constraint = True
+    kind, asks_constraint = "allocation", True
     leaky: bool = False
     """Let clamped entries pass gradients as if they were free."""
 
-    def bounded(
-        self,
-        spec: PolicySpec,
-        parameters: Parameters,
-        observation: Any,
-        squashed: Any,
-        previous_action: Any = None,
-    ) -> Any:
+    def bounded(self, spec: PolicySpec, parameters: Parameters, query: Query, squashed: Any) -> Any:
         """Return the allocation."""
-        return allocate(spec.constraint, spec.box, observation, squashed, previous_action, leaky=self.leaky)
+        where = (query.observation, squashed, query.previous_action)
+        return allocate(spec.constraint, spec.box, *where, leaky=self.leaky)
 
 
 @dataclasses.dataclass(frozen=True)
 class ThroughFlow(Deterministic):
     """L maps a latent through the parameters' `flow`, which depends on the entries that the constraint reads."""
 
-    kind = "through_flow"
-    asks_constraint = True
+    kind, asks_constraint = "through_flow", True
     condition_range: tuple[float, float] = (-1.0, 1.0)
     """The range of those entries, which is brought to [-1, 1]."""
 
-    def __post_init__(self) -> None:
-        """Reject an empty range."""
-        super().__post_init__()
-        low, high = self.condition_range
-        if not (is_number(low) and is_number(high) and low < high):
-            raise ConfigurationError(
-                f"condition_range={self.condition_range} is empty. Put the lower end first."
-            )
+    def allowed(self) -> dict[str, tuple[bool, str]]:
+        """Tell whether each number may be what it is."""
+        ends = self.condition_range
+        is_range = misfit(self) is None and all(map(is_number, ends)) and ends[0] < ends[1]
+        return {**super().allowed(), "condition_range": (is_range, "two finite numbers, the lower one first")}
 
-    def bounded(
-        self,
-        spec: PolicySpec,
-        parameters: Parameters,
-        observation: Any,
-        squashed: Any,
-        previous_action: Any = None,
-    ) -> Any:
+    def bounded(self, spec: PolicySpec, parameters: Parameters, query: Query, squashed: Any) -> Any:
         """Return g(z, y); the flow may leave the box a little, which is clipped."""
         xp = namespace_of(squashed)
-        seen = convert(observation, xp, squashed.dtype)
+        seen = convert(query.observation, xp, squashed.dtype)
         condition = condition_of(spec.constraint, seen, self.condition_range)
         return clip(xp, to_action(parameters["flow"], squashed, condition), -1.0, 1.0)
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from inbounds.errors import CheckpointError
 from inbounds.limits import MOST_LAYERS
+from inbounds.policies.box import FloatArray
 from inbounds.policies.coupling_flow import Coupling, Flow
 from inbounds.policies.networks import Layer
 
-FloatArray = NDArray[np.float32]
 Arrays = Mapping[str, NDArray[Any]]
 Layers = tuple[Layer, ...]
 
