@@ -21,7 +21,7 @@ from inbounds.learners.td3 import (
 from inbounds.policies.acceptance import Draw, project_proposals
 from inbounds.policies.gaussian import Gaussian, Squashed, log_normal, sample
 from inbounds.policies.heads import AlongRay, RadialGaussian
-from inbounds.policies.radial import alpha_projection, radial_log_slope, radial_squash, ray
+from inbounds.policies.radial import alpha_projection, radial_log_slope, radial_squash, ray, shrinkage
 
 CENTRE = "centre"
 """The cause under which the search for a point inside C(s) is counted: once for every state that is met."""
@@ -100,9 +100,11 @@ class Srad(StochasticActorCritic):
 
     def sample(self, spec: Spec, observation: jax.Array, proposal: Gaussian, noise: jax.Array) -> Squashed:
         """Return a radially squashed Gaussian and its log-density in [-1, 1]."""
-        at = ray(spec.constraint, spec.box, observation, sample(proposal, noise))
-        density = jnp.sum(log_normal(proposal, noise), axis=-1) - radial_log_slope(at)
-        return Squashed(radial_squash(at), density)
+        drawn, log_density = sample(proposal, noise), jnp.sum(log_normal(proposal, noise), axis=-1)
+        at = ray(spec.constraint, spec.box, observation, drawn)
+        shrink = shrinkage(at.gauge)
+        log_density = log_density - radial_log_slope(at, shrink)
+        return Squashed(radial_squash(at, shrink), log_density)
 
     def head(self, spec: Spec) -> RadialGaussian:
         """Return the policy head."""

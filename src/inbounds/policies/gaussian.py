@@ -50,15 +50,13 @@ def squash(gaussian: Gaussian, noise: Any) -> Squashed:
     log pi(a) = sum_i [ log N(x_i; mean_i, std_i) - log(1 - tanh(x_i)^2) ].
     """
     xp, unsquashed = namespace_of(noise), sample(gaussian, noise)
-    return Squashed(
-        xp.tanh(unsquashed), xp.sum(log_normal(gaussian, noise) - log_tanh_slope(unsquashed), axis=-1)
-    )
+    log_density = xp.sum(log_normal(gaussian, noise) - log_tanh_slope(unsquashed), axis=-1)
+    return Squashed(xp.tanh(unsquashed), log_density)
 
 
 def log_tanh_slope(values: Any) -> Any:
     """Return log(1 - tanh(x)^2) as 2 (log 2 - x - softplus(-2x)), which does not overflow."""
-    softplus = namespace_of(values).logaddexp(-2.0 * values, 0.0)
-    return 2.0 * (math.log(2.0) - values - softplus)
+    return 2.0 * (math.log(2.0) - values - namespace_of(values).logaddexp(-2.0 * values, 0.0))
 
 
 def before_squashing(box: ActionBox, action: Any) -> Any:

@@ -191,10 +191,7 @@ class Deterministic(Head):
 
     def allowed(self) -> dict[str, tuple[bool, str]]:
         """Tell whether each number may be what it is."""
-        return {
-            **super().allowed(),
-            "std": (is_number(self.std) and self.std >= 0, "finite and not negative"),
-        }
+        return {**super().allowed(), "std": (is_number(self.std) and self.std >= 0, "finite and >= 0")}
 
     @property
     def takes_noise(self) -> bool:
@@ -295,5 +292,4 @@ def head_from_json(data: Any) -> Head:
     plain: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
     }
-    head: Head = KINDS[kind](**plain)
-    return head
+    return KINDS[kind](**plain)

@@ -63,19 +63,21 @@ def alpha_projection(at: Ray) -> Any:
     return at.centre + factor[..., None] * at.offset
 
 
-def radial_squash(at: Ray) -> Any:
-    """Return c + (tanh(L) / L) v, a smooth bijection from all of space to the interior of the set."""
-    return at.centre + (INSIDE * shrinkage(at.gauge))[..., None] * at.offset
+def radial_squash(at: Ray, shrink: Any = None) -> Any:
+    """Return c + shrink v, shrink = tanh(L) / L: a smooth bijection from all of space to the interior of the set."""
+    factor = INSIDE * (shrinkage(at.gauge) if shrink is None else shrink)
+    return at.centre + factor[..., None] * at.offset
 
 
-def radial_log_slope(at: Ray) -> Any:
-    """Return log |det| of the Jacobian of `radial_squash`.
+def radial_log_slope(at: Ray, shrink: Any) -> Any:
+    """Return log |det| of the Jacobian of `radial_squash`, given `shrinkage(at.gauge)`.
 
     Along a ray the gauge L becomes tanh(L), and the d - 1 directions across it shrink by tanh(L) / L:
     log |det| = (d - 1) log(tanh(L) / L) + log(1 - tanh(L)^2).
     """
-    across = namespace_of(at.gauge).log(INSIDE * shrinkage(at.gauge))
-    return (at.offset.shape[-1] - 1) * across + log_tanh_slope(at.gauge) + math.log(INSIDE)
+    along = log_tanh_slope(at.gauge)
+    across = namespace_of(at.gauge).log(INSIDE * shrink)
+    return (at.offset.shape[-1] - 1) * across + along + math.log(INSIDE)
 
 
 def shrinkage(gauge: Any) -> Any:
