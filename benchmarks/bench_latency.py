@@ -35,7 +35,9 @@ import numpy as np
 import inbounds as ib
 from benchmarks.provenance import ROOT, save_result
 from inbounds.deploy.acting import Policy
-from inbounds.deploy.policy_proposals import Range, SquashedGaussian
+from inbounds.policies.box import ActionBox
+from inbounds.policies.heads import SquashedGaussian
+from inbounds.policies.networks import Layer
 
 OBSERVATIONS, ACTIONS, HIDDEN = 17, 6, 256
 ROUNDS, CALLS, STATES = 300, 20, 200
@@ -60,14 +62,14 @@ def make_problem() -> Problem:
     rng = np.random.default_rng(0)
     sizes = (OBSERVATIONS, HIDDEN, HIDDEN, 2 * ACTIONS)
     layers = tuple(
-        (
+        Layer(
             (rng.standard_normal((before, after)) * np.sqrt(2.0 / before)).astype(np.float32),
             np.zeros(after, np.float32),
         )
         for before, after in itertools.pairwise(sizes)
     )
     # The last layer is small: means near 0 and deviations near 1 in every state, as early in training.
-    layers = (*layers[:-1], (layers[-1][0] * np.float32(0.01), layers[-1][1]))
+    layers = (*layers[:-1], Layer(layers[-1].weight * np.float32(0.01), layers[-1].bias))
     states = rng.standard_normal((STATES, OBSERVATIONS))
     states[:, 11:17] = np.sign(states[:, 11:17]) * rng.uniform(0.8, 1.2, (STATES, 6))
     draws = np.tanh(rng.standard_normal((STATES, 2000, ACTIONS)))
@@ -81,14 +83,12 @@ def constraint(bound: float) -> ib.Constraint:
 
 
 def numpy_policy(problem: Problem, case: str) -> Policy:
-    box = Range(-np.ones(ACTIONS, np.float32), np.ones(ACTIONS, np.float32))
     return Policy(
-        problem.layers,
-        SquashedGaussian(box),
+        SquashedGaussian(proposals=PROPOSALS),
+        {"actor": problem.layers},
+        ActionBox(-np.ones(ACTIONS, np.float32), np.ones(ACTIONS, np.float32)),
         constraint(problem.bounds[case]),
         preference=None,
-        proposals=PROPOSALS,
-        degrees=None,
         rng=np.random.default_rng(1),
     )
 

@@ -1,6 +1,7 @@
-"""Add a method in one file: TD3 that is told, through its reward, how far each action had to be projected.
+"""Add a method in one file: TD3 whose reward is lowered by the distance that each action had to be projected.
 
-Run it with `python examples/add_a_learner.py`; it trains on Reacher for a minute and writes runs/shaped-reacher.
+Run it with `python examples/add_a_learner.py`; it trains on Reacher for a minute, writes runs/shaped-reacher, exports
+the policy, acts with it in NumPy and audits it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LEARNERS["shaped"] = ShapedTd3  # in the library itself this is one line in lear
 
 
 def main() -> None:
-    """Train by name, as the command line would."""
+    """Train, export, act in NumPy and audit."""
     folder = Path("runs") / "shaped-reacher"
     shutil.rmtree(folder, ignore_errors=True)
     learner = ShapedTd3(preset="gentle", hidden=(64, 64), batch_size=64)
@@ -61,6 +62,13 @@ def main() -> None:
     )
     print(run)
     assert run.worst_violation <= 0.0, "no action may ever leave its set"
+    exported = ib.export(run)  # the head that TD3 declares says how the network becomes actions
+    policy = ib.load(exported.path, task="reacher")
+    observation, _ = ib.make("reacher").make_environment().reset(seed=0)
+    print(policy.act(observation))
+    certificate = ib.audit(exported.path / "policy.onnx", "reacher", steps=200)
+    print(certificate)
+    assert certificate.violations == 0, "nor may it leave in the exported graph"
 
 
 if __name__ == "__main__":

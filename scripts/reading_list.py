@@ -17,7 +17,7 @@ STEP = (
     "learners/learner.py",
     "learners/losses.py",
     "policies/networks.py",
-    "policies/proposal.py",
+    "policies/gaussian.py",
     "policies/acceptance.py",
     "replay/buffer.py",
     "training/host_collector.py",

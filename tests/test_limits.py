@@ -12,11 +12,11 @@ import pytest
 import inbounds as ib
 from inbounds.cli.options import parse
 from inbounds.constraints import constraint_from_json
-from inbounds.deploy.policy import head_of, read_plan
-from inbounds.errors import ConfigurationError, ConstraintError, InboundsError
+from inbounds.errors import CheckpointError, ConfigurationError, ConstraintError, InboundsError
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.flowpg import FlowPg
 from inbounds.learners.registry import make_learner
+from inbounds.policies.stored_networks import read_flow
 from inbounds.training.api import train
 from inbounds.training.config import TrainingConfig
 from tests.deploy.test_hostile_files import forge_run
@@ -27,7 +27,9 @@ BOX = ib.Box(-np.ones(2), np.ones(2))
 BALL = {"constraint": ib.Ball(1.0).to_json()}
 
 
-def run_folder(folder: Path, learner: dict[str, Any], constraint: Any = None, seeds: int = 1) -> Path:
+def run_folder(
+    folder: Path, learner: dict[str, Any], constraint: Any = None, seeds: int = 1, head: Any = None
+) -> Path:
     """Write a run of Reacher with small networks, and with checksums that are right."""
     weight, bias = np.zeros((1, 11, 4), np.float32), np.zeros((1, 4), np.float32)
     arrays = {"actor/0/weight": weight[..., :2], "actor/0/bias": bias[..., :2]}
@@ -38,6 +40,7 @@ def run_folder(folder: Path, learner: dict[str, Any], constraint: Any = None, se
         "action_high": [1.0, 1.0],
         "constraint": ib.make("reacher").constraint.to_json() if constraint is None else constraint,
         "learner": learner,
+        "head": {"kind": "deterministic"} if head is None else head,
         "training": {**SETTINGS, "seeds": seeds},
     }
     forge_run(folder, config, arrays)
@@ -50,6 +53,11 @@ SETTINGS: dict[str, Any] = {
     "preference": [0.9, 0.1],
 }
 FLOW = {"name": "flowpg", "flow_layers": 6, "condition_range": [-10.0, 10.0]}
+GREEDY_HEADS: list[dict[str, Any]] = [
+    {"kind": "deterministic", "proposals": 10**9},
+    {"kind": "deterministic", "preference_size": 10**9},
+    {"kind": "through_flow", "condition_range": [0.0] * 10**5},
+]
 GREEDY: list[dict[str, Any]] = [
     {**FLOW, "flow_layers": 10**9},
     {"name": "td3", "critics": 10**9},
@@ -77,13 +85,16 @@ def test_a_run_whose_state_no_memory_holds_is_refused_before_it_is_allocated(tmp
         TrainedRun.open(folder, ib.make("reacher"))
 
 
-@pytest.mark.parametrize("layers", [10**9, "1000000000", 1e300])
-def test_a_deployed_flow_has_as_many_layers_as_can_be_read(layers: Any, tmp_path: Path) -> None:
-    plan = read_plan(run_folder(tmp_path, {**FLOW, "flow_layers": layers}))
-    with pytest.raises(ConfigurationError, match="at most 100"):
-        head_of(plan, BOX)
-    with pytest.raises(InboundsError):
-        ib.load(tmp_path)
+@pytest.mark.parametrize("head", GREEDY_HEADS, ids=str)
+def test_a_head_that_asks_for_too_much_is_refused(head: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="head"):
+        ib.load(run_folder(tmp_path, {"name": "mine"}, head=head))
+
+
+def test_a_deployed_flow_has_as_many_couplings_as_can_be_built() -> None:
+    arrays = {f"flow/{index}/scale/0/weight": np.zeros((1, 1), np.float32) for index in range(101)}
+    with pytest.raises(CheckpointError, match="1 to 100"):
+        read_flow(arrays, "flow")
 
 
 def test_a_million_seeds_are_refused_before_any_of_them_is_built(tmp_path: Path) -> None:

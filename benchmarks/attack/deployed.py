@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import tempfile
@@ -18,10 +19,21 @@ from benchmarks.attack.ledger import Ledger
 from benchmarks.attack.plain_sets import Leaf, reads_previous_action
 from benchmarks.attack.sets import Drawn, States, draw
 from benchmarks.attack.witness import NOTHING, Journal, Pace
+from inbounds.policies.heads import (
+    AlongRay,
+    Deterministic,
+    DiagonalGaussian,
+    Head,
+    RadialGaussian,
+    SquashedGaussian,
+)
 from inbounds.storage.sealed_arrays import meaning_of_run, write_sealed
 
 STYLE = Style(largest_dimension=21, exponents=(2.0, 5.0, 30.0), most_members=3)
-LEARNERS = ("sac", "sac", "td3", "artd3", "focops", "dalpha", "drad", "srad")
+HEADS: tuple[Head, ...] = (
+    *(SquashedGaussian(), SquashedGaussian(), Deterministic(), Deterministic(std=0.2)),
+    *(DiagonalGaussian(), AlongRay(smooth=False), AlongRay(), RadialGaussian()),
+)
 CALLS = 300
 LARGEST_INPUT = 1e4
 """Of an observation, where the network's answer is surely a number."""
@@ -32,7 +44,7 @@ class Deployed(NamedTuple):
 
     drawn: Drawn
     folder: Path
-    learner: str
+    head: str
 
 
 def deployed(rng: np.random.Generator, ledger: Ledger, folder: Path) -> Deployed | None:
@@ -46,19 +58,16 @@ def deployed(rng: np.random.Generator, ledger: Ledger, folder: Path) -> Deployed
     constraint = constraint_of(ledger, rng, drawn)
     if constraint is None:
         return None
-    learner = str(rng.choice(LEARNERS))
+    head = HEADS[int(rng.integers(len(HEADS)))]
     observation_size = max(drawn.observation_size, 1)
-    outputs = drawn.dimension * (2 if learner in ("sac", "srad") else 1)
-    sizes = (observation_size, 8, outputs)
+    sizes = (observation_size, 8, head.outputs_per_entry * drawn.dimension)
     arrays: dict[str, NDArray[np.float32]] = {}
     for index, (inputs, size) in enumerate(itertools.pairwise(sizes)):
         weight = rng.standard_normal((1, inputs, size)) * (1.5 / np.sqrt(inputs))
         arrays[f"actor/{index}/weight"] = weight.astype(np.float32)
         arrays[f"actor/{index}/bias"] = (0.5 * rng.standard_normal((1, size))).astype(np.float32)
-    settings: dict[str, Any] = {"name": learner, "proposals": int(rng.choice([1, 3, 20]))}
-    if learner == "artd3":
-        settings["exploration"] = 0.2
-    if learner == "focops":
+    head = dataclasses.replace(head, proposals=int(rng.choice([1, 3, 20])))
+    if isinstance(head, DiagonalGaussian):
         arrays["log_std"] = np.zeros((1, drawn.dimension), np.float32)
     config = {
         "task": "attack",
@@ -66,14 +75,14 @@ def deployed(rng: np.random.Generator, ledger: Ledger, folder: Path) -> Deployed
         "action_low": low.tolist(),
         "action_high": high.tolist(),
         "constraint": constraint.to_json(),
-        "starting_action": None,
-        "learner": settings,
+        "learner": {"name": "attack"},
+        "head": head.to_json(),
         "training": {"seed": 0, "seeds": 1},
     }
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     write_sealed(folder / "policy.safetensors", arrays, meaning_of_run(config))
-    return Deployed(drawn, folder, learner)
+    return Deployed(drawn, folder, head.kind)
 
 
 def policy(rng: np.random.Generator, ledger: Ledger) -> None:
@@ -82,7 +91,7 @@ def policy(rng: np.random.Generator, ledger: Ledger) -> None:
         made = deployed(rng, ledger, Path(place) / "run")
         if made is None:
             return
-        journal = Journal(ledger, f"{made.learner}, numpy")
+        journal = Journal(ledger, f"{made.head}, numpy")
         loaded = ledger.call(lambda: ib.load(made.folder), cases=0)
         journal.judge_error(loaded, made.drawn.plain, NOTHING, None)
         if loaded.error is not None:
@@ -100,7 +109,7 @@ def graph(rng: np.random.Generator, ledger: Ledger) -> None:
         made = deployed(rng, ledger, Path(place) / "run")
         if made is None:
             return
-        journal, target = Journal(ledger, f"{made.learner}, onnxruntime"), Path(place) / "exported"
+        journal, target = Journal(ledger, f"{made.head}, onnxruntime"), Path(place) / "exported"
 
         def opened() -> Any:
             import onnxruntime

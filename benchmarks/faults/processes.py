@@ -120,10 +120,9 @@ def try_kill_anytime(runs: Any, whole: dict[str, Any], base: Path, seed: int, le
 
 def try_second_writer(runs: Any, whole: dict[str, Any], base: Path, ledger: Ledger) -> None:
     """Let several want to write the folder of a run that a process is training, and let that one finish."""
-    from inbounds.experiments import worker
-
     from benchmarks.faults.runs import require_same
     from inbounds.errors import FolderBusyError
+    from inbounds.experiments import worker
 
     folder, fault = base / "shared", "a second process on the folder"
     child = Child("hold", folder)

@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
+from inbounds.policies.heads import Head, SquashedGaussian
 from inbounds.storage.sealed_arrays import meaning_of_run, write_sealed
+
+GAUSSIAN = SquashedGaussian(proposals=10)
 
 
 def random_network(
@@ -34,9 +37,9 @@ def write_run(
     observation_size: int,
     low: Any,
     high: Any,
-    learner: dict[str, Any] | None = None,
+    head: Head | dict[str, Any] | None = GAUSSIAN,
+    learner: str = "synthetic",
     task: str = "synthetic",
-    starting_action: Any = None,
 ) -> Path:
     """Write a run folder that `load` and `export` accept."""
     config = {
@@ -45,8 +48,8 @@ def write_run(
         "action_low": np.asarray(low, np.float64).tolist(),
         "action_high": np.asarray(high, np.float64).tolist(),
         "constraint": constraint.to_json(),
-        "starting_action": starting_action,
-        "learner": {"name": "sac", "proposals": 10} if learner is None else learner,
+        "learner": {"name": learner},
+        "head": head.to_json() if isinstance(head, Head) else head,
         "training": {
             **{"seed": 0, "seeds": 1, "steps": 1, "environments": 1, "updates_per_step": 1.0, "episodes": 1},
             "preference": [0.9, 0.1],

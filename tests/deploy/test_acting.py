@@ -13,6 +13,7 @@ import inbounds as ib
 from inbounds.constraints import Constraint
 from inbounds.deploy.policy import load
 from inbounds.errors import InvalidInputError
+from inbounds.policies.heads import SquashedGaussian
 from tests.deploy.run_folders import random_run
 
 D, SIZE = 3, 7
@@ -21,7 +22,7 @@ BOX = ib.Box(-np.ones(D), np.ones(D))
 
 def test_blocks_of_proposals_end_with_one_projection(tmp_path: Path) -> None:
     narrow = ib.Ball(radius_squared=1e-6) & BOX
-    run = random_run(tmp_path / "run", narrow, D, SIZE, learner={"name": "sac", "proposals": 45})
+    run = random_run(tmp_path / "run", narrow, D, SIZE, head=SquashedGaussian(proposals=45))
     policy = load(run)
     drawn: list[int] = []
     noise = policy.noise
@@ -41,8 +42,8 @@ def test_seeded_draws_repeat(tmp_path: Path) -> None:
 
 def test_a_student_target_draws_heavier_tails_than_a_normal_one(tmp_path: Path) -> None:
     box = BOX
-    student = {"name": "sosac", "proposals": 5, "student_df": 2.5}
-    policy = load(random_run(tmp_path / "run", box, D, SIZE, learner=student))
+    student = SquashedGaussian(proposals=5, student_df=2.5)
+    policy = load(random_run(tmp_path / "run", box, D, SIZE, head=student))
     assert np.abs(policy.noise(4000)).max() > 7.0
 
 
@@ -96,7 +97,7 @@ def test_a_rate_limit_is_kept_from_action_to_action(tmp_path: Path) -> None:
     ids=lambda limited: type(limited.members()[0]).__name__,
 )
 def test_the_action_is_that_of_judging_the_draws_one_by_one(limited: Constraint, tmp_path: Path) -> None:
-    run = random_run(tmp_path / "run", limited, D, SIZE, learner={"name": "sac", "proposals": 300})
+    run = random_run(tmp_path / "run", limited, D, SIZE, head=SquashedGaussian(proposals=300))
     policies = [load(run) for _ in range(3)]
     for policy, size in zip(policies, (1, 7, 100), strict=True):
         policy.block = size
@@ -115,7 +116,7 @@ def test_the_action_is_that_of_judging_the_draws_one_by_one(limited: Constraint,
 
 def test_an_action_may_be_written_into(tmp_path: Path) -> None:
     narrow = ib.Ball(radius_squared=0.05) & BOX
-    run = random_run(tmp_path / "run", narrow, D, SIZE, learner={"name": "sac", "proposals": 300})
+    run = random_run(tmp_path / "run", narrow, D, SIZE, head=SquashedGaussian(proposals=300))
     used, untouched = load(run), load(run)
     for observation in np.random.default_rng(0).standard_normal((20, SIZE)):
         action = used.act(observation)

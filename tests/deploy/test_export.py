@@ -19,6 +19,7 @@ from inbounds.cli.main import main
 from inbounds.deploy.export_check import compare, session
 from inbounds.deploy.export_manifest import sealed
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, MissingDependencyError
+from inbounds.policies.heads import Deterministic
 from tests.deploy.oracles import is_on_the_right
 from tests.deploy.run_folders import random_network, random_run, write_run
 
@@ -94,7 +95,7 @@ def test_the_manifest_describes_the_graph(exported: Path) -> None:
     assert inputs == {"observation": [17], "noise": [100, 6], "preference": [2]}
     assert {entry["name"]: entry["shape"] for entry in manifest["graph"]["inputs"]} == inputs
     assert [entry["name"] for entry in manifest["graph"]["outputs"]] == ["action", "accepted"]
-    assert manifest["noise"] == {"law": "standard normal", "deterministic": "zeros"}
+    assert manifest["noise"] == {"distribution": "standard normal", "deterministic": "zeros"}
     assert manifest["task"] == "halfcheetah" and manifest["preference"] == pytest.approx([0.9, 0.1])
 
 
@@ -131,7 +132,7 @@ def test_a_policy_without_noise_has_no_input_for_it(tmp_path: Path) -> None:
         observation_size=5,
         low=[-1, -1],
         high=[1, 1],
-        learner={"name": "td3"},
+        head=Deterministic(),
     )
     assert [entry.name for entry in session(ib.export(run).path).get_inputs()] == ["observation"]
 
@@ -263,9 +264,13 @@ def test_a_whole_folder_of_another_task_is_refused_where_the_task_is_named(expor
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manifest: manifest.update(version=3),
+        lambda manifest: manifest.update(version=2),
         lambda manifest: manifest.update(format="something else"),
-        lambda manifest: manifest.update(proposals=10**12),
+        lambda manifest: manifest["head"].update(proposals=10**12),
+        lambda manifest: manifest["head"].update(kind="os.system"),
+        lambda manifest: manifest["head"].update(kind="deterministic"),
+        lambda manifest: manifest["head"].update(preference_size=0),
+        lambda manifest: manifest.update(head=None),
         lambda manifest: manifest.update(observation_size=10**15),
         lambda manifest: manifest.update(action_low=[[[]]]),
         lambda manifest: manifest.update(action_high=[float("nan")] * 6),

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 
 import inbounds as ib
 from inbounds.errors import CheckpointError, InboundsError
+from inbounds.policies.heads import SquashedGaussian
 from inbounds.storage.sealed_arrays import meaning_of_run, write_sealed
 from inbounds.training.checkpoint import fill, read_checkpoint, write_checkpoint
 from inbounds.training.record import RunFolder
@@ -53,8 +54,10 @@ def run_folder(path: Path, task: str, seed: int, size: int = 3) -> Path:
         "action_low": [-1.0, -1.0],
         "action_high": [1.0, 1.0],
         "constraint": constraint.to_json(),
-        "starting_action": ib.obs[1:3].to_json(),
-        "learner": {"name": "aram", "proposals": 5, "hidden": [8], "warm_start": True},
+        "learner": {"name": "aram", "hidden": [8]},
+        "head": SquashedGaussian(
+            proposals=5, preference_size=2, min_return_weight=0.1, student_df=30.0, reference=ib.obs[1:3]
+        ).to_json(),
         "training": {
             **{
                 "seed": 0,

@@ -27,6 +27,7 @@ from inbounds.deploy.acting import PROJECTED, UNANSWERED
 from inbounds.deploy.export import export
 from inbounds.deploy.export_check import Comparison, compare, session
 from inbounds.deploy.policy import load
+from inbounds.policies.heads import SquashedGaussian
 from tests.deploy.run_folders import random_run
 
 D, SIZE = 4, 24
@@ -93,13 +94,13 @@ def require_agreement(found: Comparison, share_of_projections: float = 0.05) -> 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_graph_of_every_family_is_feasible_and_agrees_with_numpy(name: str, tmp_path: Path) -> None:
-    one = {"learner": {"name": "sac", "proposals": 1}}
+    one = {"head": SquashedGaussian(proposals=1)}
     share = 0.0 if name.startswith("Box that") else 0.05
     require_agreement(compared(tmp_path, FAMILIES[name], 150, **one), share)
 
 
 def test_sets_whose_members_take_turns_are_written_as_loops_that_stop(tmp_path: Path) -> None:
-    one = {"learner": {"name": "sac", "proposals": 1}}
+    one = {"head": SquashedGaussian(proposals=1)}
     require_agreement(compared(tmp_path, SLOW["Ball and WeightedL1"], 20, **one))
 
 
@@ -116,7 +117,7 @@ def test_the_graph_agrees_where_daqp_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(active_set, "is_available", lambda: False)
-    one = {"learner": {"name": "sac", "proposals": 1}}
+    one = {"head": SquashedGaussian(proposals=1)}
     found = compared(tmp_path, FAMILIES["Polytope that is read"], 40, **one)
     require_agreement(found)
 

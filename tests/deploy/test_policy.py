@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 import inbounds as ib
 from inbounds.deploy.export import export
 from inbounds.deploy.export_check import compare
-from inbounds.deploy.policy import KNOWN_LEARNERS, load
+from inbounds.deploy.policy import load
 from inbounds.errors import CheckpointError, InvalidInputError
 from inbounds.learners.learner import Spec
 from inbounds.learners.registry import LEARNERS, make_learner
+from inbounds.policies.heads import SquashedGaussian
 from inbounds.training.checkpoint import flatten
 from tests.deploy.run_folders import random_network, random_run, write_run
 
@@ -44,22 +45,24 @@ def trained_run(folder: Path, name: str) -> tuple[Path, Any, Any, Spec]:
     arrays: dict[str, NDArray[Any]] = {
         key: np.asarray(array)[None] for key, array in flatten(learner.export(state)).items()
     }
-    described = {"name": name, "proposals": learner.proposals, **settings}
-    described |= {
-        key: getattr(learner, key) for key in ("exploration", "condition_range") if hasattr(learner, key)
-    }
-    run = write_run(
-        folder, SET, arrays, observation_size=SIZE, low=LOW, high=HIGH, learner=described, task=name
-    )
+    limits = {"observation_size": SIZE, "low": LOW, "high": HIGH}
+    run = write_run(folder, SET, arrays, **limits, head=learner.head(spec), learner=name, task=name)
     return run, learner, state, spec
 
 
+DISCRETE = ("iar", "aram-discrete")
+"""Learners of integer actions, which declare no head."""
 QUICK = ("aram", "artd3", "dalpha", "srad", "appropt", "focops")
 """One learner for every map; the others differ in how they learn."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in KNOWN_LEARNERS]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in LEARNERS
+        if name not in DISCRETE
+    ],
 )
 def test_the_deployed_policy_of_every_learner_acts_as_the_learner_does(name: str, tmp_path: Path) -> None:
     run, learner, state, spec = trained_run(tmp_path / "run", name)
@@ -78,9 +81,11 @@ def test_the_deployed_policy_of_every_learner_acts_as_the_learner_does(name: str
     assert found.violations == 0 and found.largest_difference < 1e-5 and found.other_choices == 0
 
 
-@pytest.mark.parametrize("name", sorted(set(LEARNERS) - set(KNOWN_LEARNERS)))
-def test_a_learner_that_needs_more_than_a_network_and_a_map_is_refused(name: str, tmp_path: Path) -> None:
-    run = random_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), D, SIZE, learner={"name": name})
+@pytest.mark.parametrize("name", DISCRETE)
+def test_a_learner_without_a_head_is_refused(name: str, tmp_path: Path) -> None:
+    spec = Spec.of(SIZE, LOW.astype(np.float32), HIGH.astype(np.float32), SET)
+    head = make_learner(name).head(spec)
+    run = random_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), D, SIZE, head=head, learner=name)
     with pytest.raises(InvalidInputError, match="inbounds evaluate"):
         load(run)
 
@@ -89,8 +94,8 @@ def test_what_inputs_are_relative_to_is_folded_into_the_first_layer(tmp_path: Pa
     rng = np.random.default_rng(0)
     arrays = random_network(rng, (SIZE, 16, 2 * D))
     shift, scale = rng.normal(3.0, 1.0, SIZE), rng.uniform(0.5, 5.0, SIZE)
-    scaled = {**arrays, "actor/input_shift": shift[None].astype(np.float32)}
-    scaled["actor/input_scale"] = scale[None].astype(np.float32)
+    scaled = {**arrays, "actor/0/input_shift": shift[None].astype(np.float32)}
+    scaled["actor/0/input_scale"] = scale[None].astype(np.float32)
     box = ib.Box(-np.ones(D), np.ones(D))
     limits = {"observation_size": SIZE, "low": -np.ones(D), "high": np.ones(D)}
     plain = load(write_run(tmp_path / "plain", box, arrays, **limits))
@@ -118,7 +123,7 @@ def test_a_seed_a_task_or_a_preference_that_is_not_there_is_refused(tmp_path: Pa
         observation_size=SIZE,
         low=-np.ones(D),
         high=np.ones(D),
-        learner={"name": "aram", "proposals": 3},
+        head=SquashedGaussian(proposals=3, preference_size=2),
     )
     for wrong in ((np.nan, 0.1), (0.9,), 0.9, "most", ("a", "b"), (), (1.5, -0.5), (0.9, 0.9)):
         with pytest.raises(InvalidInputError, match=r"preference=.*two finite numbers.*Pass \(0\.9, 0\.1\)"):
@@ -148,14 +153,13 @@ def test_a_preference_that_was_not_learnt_is_refused_and_a_fixed_one_needs_none(
         {"observation_size": SIZE, "low": -np.ones(D), "high": np.ones(D)},
     )
     many = random_network(np.random.default_rng(0), (SIZE + 2, 8, 2 * D))
-    narrow = {"name": "aram", "proposals": 4, "min_return_weight": 0.8}
-    run = write_run(tmp_path / "narrow", box, many, learner=narrow, **limits)
+    narrow = SquashedGaussian(proposals=4, preference_size=2, min_return_weight=0.8)
+    run = write_run(tmp_path / "narrow", box, many, head=narrow, **limits)
     with pytest.raises(InvalidInputError, match=r"0\.8 to 1"):
         load(run, preference=(0.5, 0.5))
     load(run, preference=(0.8, 0.2))
     one = random_network(np.random.default_rng(0), (SIZE, 8, 2 * D))
-    fixed = {"name": "aram", "proposals": 4, "preference": [0.9, 0.1]}
-    policy = load(write_run(tmp_path / "fixed", box, one, learner=fixed, **limits))
+    policy = load(write_run(tmp_path / "fixed", box, one, head=SquashedGaussian(proposals=4), **limits))
     assert policy.preference is None and np.abs(policy.act(np.zeros(SIZE))).max() <= 1
 
 
@@ -168,7 +172,7 @@ def test_a_preference_that_was_not_learnt_is_refused_and_a_fixed_one_needs_none(
         {"actor/0/weight": np.zeros((1, SIZE + 1, 16), np.float32)},
         {"actor/0/weight": np.zeros((2, SIZE, 16), np.float32)},
         {"actor/2/weight": np.zeros((1, 2 * D, 4), np.float32)},
-        {"actor/input_shift": np.zeros((1, SIZE), np.float32)},
+        {"actor/0/input_shift": np.zeros((1, SIZE), np.float32)},
     ],
 )
 def test_networks_that_do_not_fit_are_refused(change: dict[str, Any], tmp_path: Path) -> None:

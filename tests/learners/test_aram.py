@@ -12,10 +12,11 @@ from inbounds.errors import UnknownNameError
 from inbounds.learners import q_pensieve
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Outcome, Spec
+from inbounds.learners.networks import q_values
 from inbounds.learners.registry import make_learner, name_of
 from inbounds.policies.acceptance import accept_first
-from inbounds.policies.networks import InputScale, q_values
-from inbounds.policies.proposal import squash
+from inbounds.policies.gaussian import squash
+from inbounds.policies.networks import InputScale
 from inbounds.replay.buffer import Transition
 from tests.learners import probes
 

@@ -46,7 +46,7 @@ def first_policy(spec, seen=SEEN, **settings):
     ids=["observed", "observed and scaled", "fixed"],
 )
 def test_a_warm_start_proposes_the_reference_action_in_every_state(spec, expected):
-    proposed = spec.box.stretch(jnp.tanh(first_policy(spec).mean))
+    proposed = spec.box.rescale(jnp.tanh(first_policy(spec).mean))
     np.testing.assert_allclose(proposed, expected, rtol=1e-4)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from inbounds.constraints import Ball, Box, PowerBudget, WeightedL1, obs
 from inbounds.errors import ConfigurationError
-from inbounds.learners.flowpg import FlowPg, conditions_of
+from inbounds.learners.flowpg import FlowPg
 from inbounds.learners.learner import Spec
-from inbounds.policies.coupling_flow import to_action
+from inbounds.policies.coupling_flow import entries_read, to_action
 from inbounds.replay.buffer import Transition
 from tests.learners.probes import learn, moving_optimum
 
@@ -95,7 +95,7 @@ def test_noise_is_added_in_the_cube_before_the_flow_and_what_the_flow_makes_of_i
     draw = learner.act(states, spec, observation[None], jnp.zeros((1, 4, 0)), keys, warm=False)
     noise = jax.random.normal(keys[0], (4, 2))
     latent = jnp.clip(learner.squashed(state.actor, observation) + 0.5 * noise, -1.0, 1.0)
-    made = to_action(state.layer.flow, latent, learner.condition(spec, observation))
+    made = to_action(state.layer["flow"], latent, learner.condition(spec, observation))
     np.testing.assert_allclose(draw.proposals[0, :, 0], np.clip(made, -1.0, 1.0), atol=1e-5)
     assert np.max(np.abs(np.asarray(made - latent))) > 0.1  # the flow is not the identity
 
@@ -110,7 +110,7 @@ def test_noise_is_added_in_the_cube_before_the_flow_and_what_the_flow_makes_of_i
     ],
 )
 def test_the_flow_is_conditioned_on_what_the_constraint_reads(constraint, expected):
-    assert conditions_of(constraint, 8).tolist() == expected
+    assert entries_read(constraint, 8).tolist() == expected
 
 
 def test_a_range_without_values_is_refused():

@@ -10,7 +10,7 @@ import pytest
 from inbounds.constraints import Ball, Box, Polytope, SumBand
 from inbounds.learners.focops import Focops, divergence, focops_loss, log_density, next_multiplier
 from inbounds.learners.learner import Outcome, Spec
-from inbounds.policies.proposal import Proposal
+from inbounds.policies.gaussian import Gaussian
 from inbounds.replay.buffer import Transition
 from inbounds.tasks.registry import make
 from tests.learners.probes import boundary_optimum, learn
@@ -108,8 +108,8 @@ def test_a_state_that_moved_too_far_no_longer_counts():
 
 def test_divergence_and_density_are_those_of_gaussians():
     rng = np.random.default_rng(0)
-    new = Proposal(jnp.asarray([0.3, -0.2]), jnp.asarray([-0.5, 0.1]))
-    old = Proposal(jnp.asarray([0.0, 0.1]), jnp.asarray([-0.3, -0.2]))
+    new = Gaussian(jnp.asarray([0.3, -0.2]), jnp.asarray([-0.5, 0.1]))
+    old = Gaussian(jnp.asarray([0.0, 0.1]), jnp.asarray([-0.3, -0.2]))
     drawn = np.asarray(new.mean) + np.exp(np.asarray(new.log_std)) * rng.standard_normal((200_000, 2))
     estimate = np.mean(np.asarray(log_density(new, drawn) - log_density(old, drawn)))
     assert float(divergence(new, old)) == pytest.approx(estimate, abs=0.01)

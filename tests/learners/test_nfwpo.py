@@ -10,8 +10,8 @@ import pytest
 from inbounds.constraints import Box, SumBand
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
+from inbounds.learners.networks import q_values
 from inbounds.learners.nfwpo import Nfwpo
-from inbounds.policies.networks import q_values
 from tests.learners.probes import learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}

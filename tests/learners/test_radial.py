@@ -9,7 +9,7 @@ import pytest
 
 from inbounds.learners.learner import Spec
 from inbounds.learners.radial import Dalpha, Drad, Srad
-from inbounds.policies.proposal import Proposal
+from inbounds.policies.gaussian import Gaussian
 from tests.learners.probes import boundary_optimum, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
@@ -53,7 +53,7 @@ def test_the_density_that_srad_learns_from_is_that_of_its_actions():
     task, learner = probe.task, Srad()
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
     observation = jnp.asarray(probe.observations)[0]
-    proposal = Proposal(jnp.asarray([0.2, -0.1]), jnp.asarray([-2.0, -1.5]))
+    proposal = Gaussian(jnp.asarray([0.2, -0.1]), jnp.asarray([-2.0, -1.5]))
 
     def law(noise):
         return learner.sample(spec, observation, proposal, noise)

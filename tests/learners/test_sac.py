@@ -9,9 +9,9 @@ import pytest
 
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Outcome, Spec
+from inbounds.learners.networks import q_values
 from inbounds.learners.sac import Sac, Spre
 from inbounds.policies.acceptance import project_proposals
-from inbounds.policies.networks import q_values
 from inbounds.replay.buffer import Transition
 from tests.learners.probes import boundary_optimum, learn, moving_optimum, observed_reward
 

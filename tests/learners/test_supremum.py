@@ -8,8 +8,8 @@ import pytest
 from inbounds.constraints import Ball
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
+from inbounds.learners.networks import q_values
 from inbounds.learners.q_pensieve import best_preference, values_at_all
-from inbounds.policies.networks import q_values
 
 ONES = np.ones(2, np.float32)
 ROWS, OPTIONS, CRITICS = 16, 4, 3

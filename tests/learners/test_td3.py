@@ -10,9 +10,9 @@ import pytest
 from inbounds.constraints import Box
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.learner import Outcome, Spec
+from inbounds.learners.networks import q_values
 from inbounds.learners.td3 import Dpre, Td3
 from inbounds.policies.acceptance import project_proposals
-from inbounds.policies.networks import q_values
 from inbounds.replay.buffer import Transition
 from tests.learners.probes import boundary_optimum, delayed_reward, learn, moving_optimum
 

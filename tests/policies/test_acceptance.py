@@ -11,11 +11,8 @@ from scipy import stats
 
 import inbounds.constraints as constraints
 from inbounds.policies.acceptance import accept_first
-from inbounds.policies.proposal import (
-    ActionBox,
-    Proposal,
-    squash,
-)
+from inbounds.policies.box import ActionBox
+from inbounds.policies.gaussian import Gaussian, squash
 
 BALL = constraints.Ball(radius_squared=0.25) & constraints.Box(-np.ones(2), np.ones(2))
 SOMEWHERE = jnp.zeros((1, 3))
@@ -70,7 +67,7 @@ def test_acceptance_is_the_feasible_fraction_of_all_proposals():
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def accepted_draws(key, count, tries=16):
     """Draw `count` actions by acceptance-rejection from a squashed Gaussian that leaks out of the ball."""
-    proposal = Proposal(jnp.array([0.3, -0.1]), jnp.log(jnp.array([0.5, 0.4])))
+    proposal = Gaussian(jnp.array([0.3, -0.1]), jnp.log(jnp.array([0.5, 0.4])))
     noise = jax.random.normal(key, (count, tries, 2))
     drawn = squash(proposal, noise).value
     return accept_first(BALL, jnp.zeros((count, 3)), drawn), drawn
@@ -107,6 +104,6 @@ def test_one_call_for_a_batch_equals_drawing_one_by_one():
 
 def test_a_stretched_proposal_never_leaves_its_box():
     box = ActionBox(np.float32([0.1, -3.0]), np.float32([0.3, 7.0]))
-    extremes = box.stretch(jnp.asarray([[-1.0, -1.0], [1.0, 1.0]], jnp.float32))
+    extremes = box.rescale(jnp.asarray([[-1.0, -1.0], [1.0, 1.0]], jnp.float32))
     np.testing.assert_array_equal(extremes[0], box.low)
     np.testing.assert_array_equal(extremes[1], box.high)

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from inbounds.learners.networks import init_flow
 from inbounds.policies import coupling_flow
-from inbounds.policies.coupling_flow import flow_loss, init_flow, mask_of, mollified_uniform
+from inbounds.policies.coupling_flow import flow_loss, mask_of, mollified_uniform
 
 to_action, to_latent = jax.jit(coupling_flow.to_action), jax.jit(coupling_flow.to_latent)
 to_action_with_slope = jax.jit(coupling_flow.to_action_with_slope)

@@ -19,8 +19,9 @@ import inbounds as ib
 from inbounds.errors import ConfigurationError
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.learner import Spec
+from inbounds.learners.networks import init_network
 from inbounds.learners.registry import make_learner
-from inbounds.policies.networks import InputLayer, InputScale, apply_network, init_network
+from inbounds.policies.networks import InputLayer, InputScale, apply_network
 from inbounds.tasks.task import AssembledTask
 from inbounds.training.checkpoint import flatten
 from tests.tasks.own_environments import Plant
@@ -63,10 +64,10 @@ def test_measured_scales_are_saved_as_they_were_and_never_learnt(task: ib.Task, 
     assert task.observation_shift is not None and task.observation_scale is not None
     size = task.observation_size
     for seed in range(2):
-        np.testing.assert_array_equal(arrays["actor/input_shift"][seed, :size], task.observation_shift)
-        np.testing.assert_array_equal(arrays["actor/input_scale"][seed, :size], task.observation_scale)
-        np.testing.assert_array_equal(arrays["actor/input_shift"][seed, size:], 0.0)
-        np.testing.assert_array_equal(arrays["actor/input_scale"][seed, size:], 1.0)
+        np.testing.assert_array_equal(arrays["actor/0/input_shift"][seed, :size], task.observation_shift)
+        np.testing.assert_array_equal(arrays["actor/0/input_scale"][seed, :size], task.observation_scale)
+        np.testing.assert_array_equal(arrays["actor/0/input_shift"][seed, size:], 0.0)
+        np.testing.assert_array_equal(arrays["actor/0/input_scale"][seed, size:], 1.0)
 
 
 @pytest.mark.slow
@@ -161,4 +162,4 @@ def test_learners_see_observations_relative_to_what_was_measured(name: str) -> N
     expected = learner.mode(learner.init(key, plain), plain, relative, preference)
     state = learner.init(key, scaled)
     np.testing.assert_allclose(learner.mode(state, scaled, seen, preference), expected, atol=1e-5)
-    assert {"actor/input_shift", "actor/input_scale"} <= set(flatten(learner.export(state)))
+    assert {"actor/0/input_shift", "actor/0/input_scale"} <= set(flatten(learner.export(state)))

@@ -56,7 +56,7 @@ def test_a_run_records_the_scales_that_its_networks_see(task, run):
     )
     kept = load_file(run / "policy.safetensors")
     for seed in range(2):
-        np.testing.assert_array_equal(kept["actor/input_shift"][seed, :2], expected.observation_shift)
+        np.testing.assert_array_equal(kept["actor/0/input_shift"][seed, :2], expected.observation_shift)
 
 
 @pytest.mark.slow

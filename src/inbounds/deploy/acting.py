@@ -13,10 +13,10 @@ from inbounds.constraints.arrays import all_finite
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.membership import membership_test
 from inbounds.deploy.noise_store import NoiseStore
-from inbounds.deploy.observed_start import NetworkFromStart, ObservedStart
-from inbounds.deploy.policy_network import Layers, PreparedNetwork
-from inbounds.deploy.policy_proposals import Asked, Head, SquashedGaussian
+from inbounds.deploy.prepared import PreparedGaussian, PreparedNetwork
 from inbounds.errors import InvalidInputError
+from inbounds.policies.box import ActionBox
+from inbounds.policies.heads import Head, Parameters, Query, SquashedGaussian
 
 Single = NDArray[np.float32]
 Double = NDArray[np.float64]
@@ -52,35 +52,34 @@ class Policy:
 
     def __init__(
         self,
-        layers: Layers,
         head: Head,
+        parameters: Parameters,
+        box: ActionBox,
         constraint: Constraint,
         *,
         preference: Single | None,
-        proposals: int,
-        degrees: float | None,
         rng: np.random.Generator,
-        start: ObservedStart | None = None,
     ) -> None:
-        """Keep what acting needs; `degrees` of freedom make the noise Student's instead of normal."""
-        self.layers, self.head, self.constraint, self.preference = layers, head, constraint, preference
-        self.proposals, self.degrees, self.rng, self.start = proposals, degrees, rng, start
-        self.observation_size = layers[0][0].shape[0] - (0 if preference is None else len(preference))
+        """Keep what acting needs: the head, its arrays, and the task's box and constraint."""
+        self.head, self.parameters, self.box, self.constraint = head, parameters, box, constraint
+        self.preference, self.proposals, self.rng = preference, head.proposals, rng
+        layers = parameters["actor"]
+        self.observation_size = layers[0].weight.shape[0] - (0 if preference is None else len(preference))
+        self.action_size = box.size
         network = PreparedNetwork(layers, preference)
-        self.forward = network if start is None else NetworkFromStart(network, start)
-        """The network's output for one observation in float32, counted from the start where there is one."""
-        self.action_size = len(head.box.low)
+        self._fast = PreparedGaussian(network, head, box) if type(head) is SquashedGaussian else None
+        self.forward = network if self._fast is None else self._fast
+        """The network's output for one observation in float32; a mean is around the reference action, if any."""
         self._shape = (self.observation_size,)
-        # Proposals that are cut off at the policy's own box need not be compared with one that holds it.
-        self._squashed = head if isinstance(head, SquashedGaussian) else None
-        self._first_will_do = self._squashed is not None
+        # Proposals that are clipped to the policy's own box need not be compared with a box that contains it.
+        self._first_will_do = self._fast is not None
         members = constraint.members()
-        others = tuple(member for member in members if self._squashed is None or not head.box.holds(member))
+        others = tuple(member for member in members if self._fast is None or not box.lies_within(member))
         self._asked = others or members
         self._tests = [
             membership_test(member, self.observation_size, self.action_size) for member in self._asked
         ]
-        self._store = NoiseStore(rng, self.action_size, degrees)
+        self._store = NoiseStore(rng, self.action_size, head.student_df)
         self.projections = 0
         """How often no proposal was feasible."""
         self.proposals_judged = 0
@@ -95,9 +94,9 @@ class Policy:
             centre = np.zeros((1, self.action_size), np.float32)
             return self._decided(place, output, centre, is_last=True).action
         left = self.proposals
-        if self._first_will_do and self._squashed is not None and left > 1:
+        if self._first_will_do and self._fast is not None and left > 1:
             # Mostly the first one will do, and vectors are faster than matrices.
-            first = self._squashed.drawn(output, self.noise(1)[0])
+            first = self._fast.drawn(output, self.noise(1)[0])
             self.proposals_judged, left = self.proposals_judged + 1, left - 1
             if self._are_feasible(place, first.astype(np.float64)):
                 self.proposals_accepted += 1
@@ -111,7 +110,7 @@ class Policy:
                 if decision.accepted >= 0:
                     # What comes after the first feasible draw has decided nothing: it is as good as new.
                     self._store.take_back(count - decision.accepted - 1)
-                    self._first_will_do = self._squashed is not None and decision.accepted == 0
+                    self._first_will_do = self._fast is not None and decision.accepted == 0
                 return decision.action
 
     def decide(self, observation: Any, noise: Any, *, previous_action: Any = None) -> Decision:
@@ -130,9 +129,9 @@ class Policy:
 
     def _decided(self, place: Place, output: Single, noise: Single, *, is_last: bool) -> Decision:
         candidates: Single = (
-            self.head.proposals(Asked(np, *place, output, noise))
-            if self._squashed is None
-            else self._squashed.drawn(output, noise)
+            self.head.actions(self, self.parameters, query_of(*place, output[None, :], noise))
+            if self._fast is None
+            else self._fast.drawn(output, noise)
         )
         are_feasible = self._are_feasible(place, candidates.astype(np.float64))
         first = int(are_feasible.argmax())
@@ -169,7 +168,7 @@ class Policy:
     def noise(self, count: int) -> Single:
         """Draw the noise of some proposals."""
         if self._store.rng is not self.rng:
-            self._store = NoiseStore(self.rng, self.action_size, self.degrees)
+            self._store = NoiseStore(self.rng, self.action_size, self.head.student_df)
         return self._store.rows(count)
 
     def _place(self, observation: Any, previous_action: Any) -> Place:
@@ -204,3 +203,9 @@ class Policy:
         return InvalidInputError(
             f"finite noise of shape (N, {self.action_size}) is expected, got {kind}. Pass one row for each proposal."
         )
+
+
+def query_of(observation: Any, previous_action: Any, output: Any, noise: Any) -> Query:
+    """Return one state as a batch of one, against which rows of noise broadcast; `output` is (1, outputs)."""
+    before = None if previous_action is None else previous_action[None, :]
+    return Query(observation[None, :], output, noise, before)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from inbounds.constraints import Constraint
@@ -24,16 +23,15 @@ from inbounds.deploy.export_manifest import (
 )
 from inbounds.deploy.onnx_policy import FEASIBLE, UNFILTERED, policy_model
 from inbounds.deploy.policy import (
-    LAYERED_LEARNERS,
     Plan,
     known_constraint,
     names_code,
     policy_of,
     read_plan,
 )
-from inbounds.deploy.policy_network import layer_arrays, read_layers
 from inbounds.errors import ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
+from inbounds.policies.stored_networks import named_arrays
 from inbounds.storage.files import write_folder
 from inbounds.storage.sealed_arrays import checksum, checksum_of_json
 
@@ -81,7 +79,7 @@ def export(
     """
     path = getattr(run, "path", run)
     plan, folder = read_plan(path, seed), Path(path)
-    count = plan.proposals if proposals is None else proposals
+    count = plan.head.proposals if proposals is None else proposals
     if not isinstance(count, int | np.integer) or not 1 <= count <= MOST_PROPOSALS:
         raise ConfigurationError(f"proposals={count}, but 1 to {MOST_PROPOSALS} are possible. Change it.")
     is_filtered = not names_code(plan.constraint)
@@ -91,7 +89,7 @@ def export(
         policy = _unfiltered(plan, constraint, preference)
     count = count if policy.head.takes_noise else 1
     manifest = _manifest(plan, policy, count, is_filtered)
-    arrays = _arrays(plan, policy)
+    arrays = named_arrays(policy.parameters)
     model = policy_model(policy, count, identity(manifest), is_filtered=is_filtered)
     contents = {
         GRAPH: model.SerializeToString(deterministic=True),
@@ -111,9 +109,9 @@ def export(
 
 def _unfiltered(plan: Plan, constraint: Constraint | None, preference: tuple[float, float] | None) -> Policy:
     """Return a policy whose set only the caller knows; its proposals must not depend on the set."""
-    if plan.learner["name"] in LAYERED_LEARNERS and plan.learner["name"] not in ("artd3", "focops"):
+    if plan.head.asks_constraint:
         raise ConfigurationError(
-            f"a policy of '{plan.learner['name']}' asks its constraint for every proposal, but an Oracle is a "
+            f"a policy with the head '{plan.head.kind}' asks its constraint for every proposal, but an Oracle is a "
             f"function that no graph can hold. Deploy it with load(path, constraint=...) in Python."
         )
     from inbounds.constraints import Box
@@ -137,8 +135,7 @@ def _manifest(plan: Plan, policy: Policy, proposals: int, is_filtered: bool) -> 
         "formula": policy.constraint.formula() if is_filtered else "a function (Oracle)",
         "is_feasible_by_construction": is_filtered,
         "caller": FEASIBLE if is_filtered else UNFILTERED,
-        "starting_action": None if policy.start is None else policy.start.reference.to_json(),
-        "proposals": proposals,
+        "head": dataclasses.replace(plan.head, proposals=proposals).to_json(),
         "noise": _noise(policy),
         "preference": None if policy.preference is None else policy.preference.tolist(),
     }
@@ -148,21 +145,9 @@ def _noise(policy: Policy) -> dict[str, Any] | None:
     """Say how to draw the noise; zeros give the action that the policy is centred on."""
     if not policy.head.takes_noise:
         return None
-    law = "standard normal" if policy.degrees is None else "Student's t"
-    degrees = {} if policy.degrees is None else {"degrees": policy.degrees}
-    return {"law": law, **degrees, "deterministic": "zeros"}
-
-
-def _arrays(plan: Plan, policy: Policy) -> dict[str, NDArray[np.float32]]:
-    """Return what acting needs, with the scales of inputs folded in."""
-    arrays = layer_arrays("actor", policy.layers)
-    for name in plan.arrays:
-        if name == "log_std":
-            arrays[name] = plan.arrays[name]
-        elif name.startswith("layer/flow/") and name.endswith("/0/weight"):
-            network = name.removesuffix("/0/weight")
-            arrays |= layer_arrays(network, read_layers(plan.arrays, network))
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    if policy.head.student_df is None:
+        return {"distribution": "standard normal", "deterministic": "zeros"}
+    return {"distribution": "Student's t", "df": policy.head.student_df, "deterministic": "zeros"}
 
 
 def _described(values: Any) -> list[dict[str, Any]]:

@@ -77,11 +77,11 @@ def compare(
     policy, graph, rng = load(path), session(path), np.random.default_rng(seed)
     inputs = {entry.name for entry in graph.get_inputs()}
     asked = _observations(policy, states, rng) if observations is None else observations
-    width = np.maximum(policy.head.box.high - policy.head.box.low, np.float32(1e-30))
+    width = np.maximum(policy.box.high - policy.box.low, np.float32(1e-30))
     found: dict[str, int] = dict.fromkeys(("empty", "violations", "projected", "other_choices"), 0)
-    worst, difference, previous = -np.inf, 0.0, policy.head.box.middle.astype(np.float64)
+    worst, difference, previous = -np.inf, 0.0, policy.box.middle.astype(np.float64)
     for observation in np.asarray(asked, np.float64):
-        noise = policy.noise(int(manifest["proposals"]))
+        noise = policy.noise(policy.proposals)
         question = {"observation": observation, "noise": noise, "preference": policy.preference}
         question["previous_action"] = previous
         answer = graph.run(None, {name: question[name] for name in inputs})

@@ -14,9 +14,7 @@ from safetensors import safe_open
 from inbounds.errors import CheckpointError
 from inbounds.storage.sealed_arrays import checksum, checksum_of_json, read_json
 
-FORMAT, VERSION = "inbounds policy", 2
-READABLE = (1, VERSION)
-"""Version 1 had no starting action; a library that does not know it must not act with a policy that has one."""
+FORMAT, VERSION = "inbounds policy", 3
 MANIFEST, ARRAYS, GRAPH = "policy.json", "policy.safetensors", "policy.onnx"
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -28,8 +26,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "action_high": list,
     "constraint": dict,
     "constraint_sha256": str,
-    "starting_action": (dict, type(None)),
-    "proposals": int,
+    "head": dict,
     "preference": (list, type(None)),
     "arrays": dict,
     "files": dict,
@@ -56,9 +53,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if manifest.get("format") != FORMAT:
         raise damaged(folder, f"{MANIFEST} does not describe a policy")
-    if manifest.get("version") not in READABLE:
+    if manifest.get("version") != VERSION:
         raise CheckpointError(
-            f"{folder} has version {manifest.get('version')!r}, but this library reads {READABLE}. "
+            f"{folder} has version {manifest.get('version')!r}, but this library reads {VERSION}. "
             f"Export it again, or use the version that wrote it."
         )
     if manifest != sealed(manifest):

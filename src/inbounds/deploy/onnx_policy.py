@@ -9,10 +9,8 @@ import numpy as np
 
 from inbounds.constraints import Constraint
 from inbounds.constraints.references import Reference
-from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy
+from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy, query_of
 from inbounds.deploy.onnx_namespace import Namespace, new_namespace
-from inbounds.deploy.policy_network import forward
-from inbounds.deploy.policy_proposals import Asked
 
 FEASIBLE = (
     "Feasible by construction: the first of the proposals that lies in C(s), or else the projection of the last "
@@ -35,18 +33,16 @@ def policy_model(policy: Policy, proposals: int, facts: dict[str, str], *, is_fi
     xp = new_namespace()
     graph, size = xp.graph, policy.action_size
     observation = graph.input("observation", (policy.observation_size,), np.float64)
-    seen = inputs = xp.astype(observation, np.float32)
-    noise = previous = None
+    noise = previous = preference = None
     if policy.head.takes_noise:
         noise = graph.input("noise", (proposals, size), np.float32)
     if policy.preference is not None:
-        inputs = xp.concat([seen, graph.input("preference", policy.preference.shape, np.float32)])
+        preference = graph.input("preference", policy.preference.shape, np.float32)
     if is_filtered and reads_previous_action(policy.constraint):
         previous = graph.input("previous_action", (size,), np.float64)
-    output = forward(xp, policy.layers, inputs[None, :])[0]
-    if policy.start is not None:
-        output = policy.start.counted_from(xp, seen, output)
-    candidates = policy.head.proposals(Asked(xp, observation, previous, output, noise))
+    output = policy.head.output(policy.parameters, xp.astype(observation, np.float32)[None, :], preference)
+    query = query_of(observation, previous, output, noise)
+    candidates = policy.head.actions(policy, policy.parameters, query)
     if not is_filtered:
         return graph.model({"proposals": candidates}, facts, UNFILTERED)
     action, accepted = _decision(xp, policy, observation, previous, candidates)

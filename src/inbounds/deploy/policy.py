@@ -10,33 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint, constraint_from_json
-from inbounds.constraints.references import Reference
 from inbounds.deploy.acting import Policy
 from inbounds.deploy.export_manifest import MANIFEST, read_arrays, read_manifest
-from inbounds.deploy.observed_start import ObservedStart, read_start, require_fit
-from inbounds.deploy.policy_network import Arrays, array_of, read_layers
-from inbounds.deploy.policy_proposals import (
-    Allocation,
-    AlongRays,
-    Head,
-    NoisySquashed,
-    PlainGaussian,
-    Range,
-    Squashed,
-    SquashedGaussian,
-    ThroughFlow,
-)
-from inbounds.errors import CheckpointError, InvalidInputError
-from inbounds.limits import MOST_PROPOSALS, require_moderate
+from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
+from inbounds.policies.box import ActionBox
+from inbounds.policies.gaussian import before_squashing
+from inbounds.policies.heads import Head, SquashedGaussian, head_from_json
+from inbounds.policies.stored_networks import Arrays
 from inbounds.storage.sealed_arrays import DAMAGE, POLICY_FILES, meaning_of_run, read_json, read_sealed
-
-GAUSSIAN_LEARNERS = ("aram", "sosac", "sac", "spre")
-"""Learners whose network says mean and log-deviation, squashed by tanh."""
-DETERMINISTIC_LEARNERS = ("td3", "dpre", "nfwpo", "optlayer")
-"""Learners whose network says the action itself; what is infeasible is projected."""
-LAYERED_LEARNERS = ("artd3", "focops", "dalpha", "drad", "srad", "appropt", "flowpg")
-"""Learners with a map of their own behind the network."""
-KNOWN_LEARNERS = GAUSSIAN_LEARNERS + DETERMINISTIC_LEARNERS + LAYERED_LEARNERS
 
 
 class Plan(NamedTuple):
@@ -46,14 +27,12 @@ class Plan(NamedTuple):
     learner: dict[str, Any]
     seed: int
     observation_size: int
-    box: Range
+    box: ActionBox
     arrays: Arrays
     constraint: dict[str, Any]
+    head: Head
     preference: tuple[float, float] | None
-    """The default weights of return and validity where the network takes them."""
-    proposals: int
-    start: Reference | None = None
-    """What the mean of a Gaussian is counted from, where the observation holds a sensible action."""
+    """The default weights of return and validity where the network reads them."""
 
 
 def load(
@@ -123,15 +102,8 @@ def read_plan(path: str | Path, seed: int | None = None, policy: Literal["last",
         raise CheckpointError(
             f"{folder} is damaged or was written by another version ({error}). Train again or restore it."
         ) from error
-    if plan.learner["name"] not in KNOWN_LEARNERS:
-        raise InvalidInputError(
-            f"a policy of '{plan.learner['name']}' acts through more than a network and a map, which this runtime "
-            f"does not hold. Known: {', '.join(KNOWN_LEARNERS)}. Evaluate it with `inbounds evaluate`."
-        )
-    if not 1 <= plan.proposals <= MOST_PROPOSALS:
-        raise CheckpointError(
-            f"{folder} asks for {plan.proposals} proposals, but 1 to {MOST_PROPOSALS} are possible. Correct it."
-        )
+    if not isinstance(plan.learner["name"], str):
+        raise CheckpointError(f"{folder} names no learner. Restore the folder, or train and export again.")
     return plan
 
 
@@ -154,39 +126,30 @@ def names_code(data: Any) -> bool:
 
 def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float] | None = None) -> Policy:
     """Put a plan to use."""
-    layers, head = read_layers(plan.arrays, "actor"), head_of(plan, constraint)
+    head, size = plan.head, plan.box.size
     chosen = (
         None if plan.preference is None else weights_of(plan.preference if preference is None else preference)
     )
-    settings = plan.learner
-    least = float(settings.get("min_return_weight", 0.0))
-    if chosen is not None and chosen[0] < np.float32(least):
+    if chosen is not None and chosen[0] < np.float32(head.min_return_weight):
         raise InvalidInputError(
-            f"preference={preference} weighs the return less than this policy has learnt for, which is {least:g} to 1. "
-            f"Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
+            f"preference={preference} weighs the return less than this policy has learnt for, which is "
+            f"{head.min_return_weight:g} to 1. Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
         )
-    start = None
-    if plan.start is not None and isinstance(head, SquashedGaussian):
-        start = ObservedStart(plan.start, plan.box)
     policy = Policy(
-        layers,
         head,
+        head.read(plan.arrays),
+        plan.box,
         constraint,
         preference=chosen,
-        proposals=plan.proposals,
-        degrees=None if settings.get("student_df") is None else float(settings["student_df"]),
         rng=np.random.default_rng(plan.seed),
-        start=start,
     )
-    size, outputs = len(plan.box.low), layers[-1][0].shape[1]
-    wanted = 2 * size if isinstance(head, SquashedGaussian) or settings["name"] == "srad" else size
+    outputs, wanted = policy.parameters["actor"][-1].bias.shape[0], head.outputs_per_entry * size
     if policy.observation_size != plan.observation_size or outputs != wanted:
         raise CheckpointError(
             f"the network reads {policy.observation_size} entries and writes {outputs}, but the configuration asks "
             f"for {plan.observation_size} and {wanted}: they belong to different tasks. Restore the folder."
         )
-    if start is not None:
-        require_fit(start, plan.observation_size)
+    require_reference_action(plan)
     if constraint.size() not in (None, size):
         raise CheckpointError(
             f"the set speaks of {constraint.size()} entries, but actions have {size}. Restore the folder."
@@ -212,49 +175,45 @@ def weights_of(preference: Any) -> NDArray[np.float32]:
     return weights
 
 
-def head_of(plan: Plan, constraint: Constraint) -> Head:
-    """Return the map between network and constraint that a learner acts through."""
-    name, settings, box = plan.learner["name"], plan.learner, plan.box
-    if name in GAUSSIAN_LEARNERS:
-        return SquashedGaussian(box)
-    if name in DETERMINISTIC_LEARNERS:
-        return Squashed(box)
-    if name == "artd3":
-        return NoisySquashed(box, float(settings["exploration"]))
-    if name == "focops":
-        return PlainGaussian(box, array_of(plan.arrays, "log_std"))
-    if name == "appropt":
-        return Allocation(box, constraint)
-    if name == "flowpg":
-        low, high = settings["condition_range"]
-        layers = int(settings["flow_layers"])
-        require_moderate({"flow_layers": layers})
-        names = [f"layer/flow/{index}" for index in range(layers)]
-        networks = [
-            [read_layers(plan.arrays, f"{one}/{part}") for part in ("scale", "shift")] for one in names
-        ]
-        couplings = tuple((scale, shift) for scale, shift in networks)
-        places = places_read(constraint, plan.observation_size)
-        return ThroughFlow(box, couplings, places, (float(low), float(high)))
-    return AlongRays(box, constraint, is_smooth=name != "dalpha", takes_noise=name == "srad")
+def require_reference_action(plan: Plan) -> None:
+    """Refuse a reference that reads what an observation does not have, or is not an action."""
+    reference = plan.head.reference if isinstance(plan.head, SquashedGaussian) else None
+    if reference is None:
+        return
+    nothing = np.zeros(plan.observation_size, np.float32)
+    why: Exception | None = None
+    try:
+        with np.errstate(all="ignore"):
+            read = reference.read(nothing)
+            is_action = read.shape == (plan.box.size,) and reference.source == "observation"
+            is_action = is_action and bool(np.isfinite(before_squashing(plan.box, read)).all())
+    except DAMAGE as error:
+        is_action, why = False, error
+    if not is_action:
+        raise CheckpointError(
+            f"the policy acts around {reference}, which is not an action of {plan.box.size} entries out of an "
+            f"observation of {plan.observation_size}. Restore the folder, or train and export again."
+        ) from why
 
 
-def places_read(constraint: Constraint, observation_size: int) -> NDArray[np.int64]:
-    """Return which entries of an observation a constraint reads, in order."""
-    places = np.arange(observation_size, dtype=np.float64)
-    read = [
-        np.ravel(value.read_unscaled(places))
-        for member in constraint.members()
-        for value in member.parameters().values()
-        if isinstance(value, Reference) and value.source == "observation"
-    ]
-    return np.unique(np.concatenate([np.zeros(0), *read])).astype(np.int64)
+def described_head(data: Any, learner: str) -> Head:
+    """Return the head that a file describes; a learner without one cannot be deployed."""
+    if data is None:
+        raise InvalidInputError(
+            f"'{learner}' declares no policy head, so that its policy acts in training alone. Evaluate it with "
+            f"`inbounds evaluate`, or define `head` in the learner and train again."
+        )
+    try:
+        return head_from_json(data)
+    except ConfigurationError as error:
+        raise CheckpointError(f"the policy head is damaged or unknown: {error}") from error
 
 
 def _run_plan(folder: Path, seed: int | None, file: str) -> Plan:
     config = read_json(folder / "config.json")
     arrays = read_sealed(folder / file, meaning_of_run(config))
     learner = dict(config["learner"])
+    head = described_head(config.get("head"), str(learner["name"]))
     first, count = int(config["training"]["seed"]), int(config["training"]["seeds"])
     wanted = first if seed is None else seed
     if not first <= wanted < first + count:
@@ -271,9 +230,8 @@ def _run_plan(folder: Path, seed: int | None, file: str) -> Plan:
         box=_box(config),
         arrays={name: array[wanted - first] for name, array in arrays.items()},
         constraint=dict(config["constraint"]),
-        preference=(0.9, 0.1) if learner["name"] == "aram" and learner.get("preference") is None else None,
-        proposals=int(learner.get("proposals", 1)),
-        start=read_start(config, learner),
+        head=head,
+        preference=(0.9, 0.1) if head.preference_size else None,
     )
 
 
@@ -283,22 +241,24 @@ def _exported_plan(folder: Path, seed: int | None) -> Plan:
         raise InvalidInputError(
             f"{folder} holds seed {manifest['seed']} alone, not {seed}. Export that one from its run."
         )
-    preference = manifest["preference"]
+    preference, learner = manifest["preference"], dict(manifest["learner"])
+    head = described_head(manifest["head"], str(learner["name"]))
+    if (preference is None) == bool(head.preference_size):
+        raise CheckpointError(f"{folder}: head and preference contradict each other. Restore the folder.")
     return Plan(
         task=str(manifest["task"]),
-        learner=dict(manifest["learner"]),
+        learner=learner,
         seed=int(manifest["seed"]),
         observation_size=int(manifest["observation_size"]),
         box=_box(manifest),
         arrays=read_arrays(folder, manifest),
         constraint=dict(manifest["constraint"]),
+        head=head,
         preference=None if preference is None else (float(preference[0]), float(preference[1])),
-        proposals=int(manifest["proposals"]),
-        start=read_start(manifest, manifest["learner"]),
     )
 
 
-def _box(data: Mapping[str, Any]) -> Range:
+def _box(data: Mapping[str, Any]) -> ActionBox:
     low, high = (np.asarray(data[side], np.float32) for side in ("action_low", "action_high"))
     if (
         low.ndim != 1
@@ -306,4 +266,4 @@ def _box(data: Mapping[str, Any]) -> Range:
         or not (np.isfinite([low, high]).all() and (low <= high).all())
     ):
         raise CheckpointError("action_low and action_high are no box of finite numbers. Restore the folder.")
-    return Range(low, high)
+    return ActionBox(low, high)

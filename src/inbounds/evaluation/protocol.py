@@ -124,7 +124,7 @@ def with_noise(learner: Learner) -> Callable[..., jax.Array]:
     ) -> jax.Array:
         raw = learner.samples(state, spec, observation, preference, key, count)
         noise = learner.exploration * jax.random.normal(key, raw.shape, jnp.float32)
-        return spec.box.stretch(jnp.clip(spec.box.normalise(raw) + noise, -1.0, 1.0))
+        return spec.box.rescale(jnp.clip(spec.box.normalise(raw) + noise, -1.0, 1.0))
 
     return samples
 

@@ -13,10 +13,15 @@ from inbounds.constraints.sum_band import SumBand
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
 from inbounds.learners.settings import with_presets
-from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
+from inbounds.learners.td3 import (
+    ActorStep,
+    DeterministicActorCritic,
+    DeterministicState,
+    drawn_through_layer,
+)
 from inbounds.learners.violation_cost import violation_penalty
-from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.allocation_layer import clamped_allocation
+from inbounds.policies.acceptance import Draw
+from inbounds.policies.heads import Allocation
 from inbounds.policies.networks import Network
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -61,32 +66,14 @@ class ApprOpt(DeterministicActorCritic):
             )
         return super().init(key, spec)
 
-    def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
-        """Shift and clamp the actor's output."""
-        target = spec.box.stretch(squashed)
-        at, _, _ = spec.constraint.situation(observation, target)
-        low, high = jnp.asarray(spec.box.low), jnp.asarray(spec.box.high)
-        total = jnp.zeros(target.shape[:-1])
-        for member in spec.constraint.members():
-            if isinstance(member, SumBand):
-                total = total + at.value(member.total, axes=0)
-                low = low if member.low is None else jnp.maximum(low, at.value(member.low))
-                high = high if member.high is None else jnp.minimum(high, at.value(member.high))
-            elif isinstance(member, BoxLike):
-                own = member.inner_bounds(at)
-                low, high = jnp.maximum(low, own.low), jnp.minimum(high, own.high)
-        return spec.box.normalise(clamped_allocation(target, low, high, total, self.leaky))
+    def head(self, spec: Spec) -> Allocation:
+        """Return the head that shifts and clamps the actor's output."""
+        return Allocation(leaky=self.leaky)
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Execute what the layer returns; validity is reported for the actor's own output."""
-        bounded = spec.box.stretch(self.bounded(layer, spec, observation, squashed))
-        draw = project_proposals(spec.constraint, observation, bounded[..., None, :])
-        proposal = spec.box.stretch(squashed)
-        is_feasible = spec.constraint.contains(observation, proposal)
-        return draw._replace(
-            proposals=proposal[..., None, :],
-            is_rejected=~is_feasible[..., None],
-            acceptance=is_feasible.astype(jnp.float32),
+        return drawn_through_layer(
+            spec, observation, squashed, self.bounded(layer, spec, observation, squashed)
         )
 
     def actor_step(

@@ -31,24 +31,13 @@ from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
 from inbounds.learners import losses
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.networks import init_critics, init_network, narrow_around, q_values
 from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
 from inbounds.learners.settings import require_valid, with_presets
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.networks import (
-    Network,
-    apply_network,
-    export_network,
-    init_critics,
-    init_network,
-    q_values,
-)
-from inbounds.policies.proposal import (
-    Proposal,
-    before_squashing,
-    narrow_around,
-    proposal_from_output,
-    squash,
-)
+from inbounds.policies.gaussian import Gaussian, before_squashing, squash
+from inbounds.policies.heads import Query, SquashedGaussian
+from inbounds.policies.networks import Network, apply_network, with_preference
 from inbounds.replay.buffer import Transition
 
 REAL, AUGMENTED = "real", "augmented"
@@ -72,6 +61,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma": 0.99,
     },
 }
+
+
+def self_loops(observation: jax.Array, draw: Draw, reward: jax.Array) -> Transition:
+    """Return a self-loop (s, a_i, reward, s) for every proposal; only those of rejected proposals are stored."""
+    environments, count, size = draw.proposals.shape
+    repeated = jnp.repeat(observation, count, axis=0)
+    rewards = jnp.broadcast_to(reward, (environments * count, *reward.shape))
+    proposals, discount = draw.proposals.reshape(-1, size), jnp.ones(environments * count)
+    return Transition(repeated, proposals, rewards, discount, repeated)
 
 
 class Params(NamedTuple):
@@ -270,20 +268,22 @@ class Aram(Learner):
 
     def with_preference(self, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Append lambda to the observation, unless it is fixed."""
-        if self.preference is not None:
-            return observation
-        spread = jnp.broadcast_to(preference, (*observation.shape[:-1], 2))
-        return jnp.concatenate([observation, spread], axis=-1)
+        return observation if self.preference is not None else with_preference(observation, preference)
 
-    def policy(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> Proposal:
-        """Return pi(. | s; lambda) before squashing; after a warm start from an observed action, centred on it."""
+    def head(self, spec: Spec) -> SquashedGaussian:
+        """Return the policy head; after a warm start the mean is a residual around an observed reference action."""
+        return SquashedGaussian(
+            proposals=self.proposals,
+            preference_size=self.preference_size,
+            min_return_weight=self.min_return_weight,
+            student_df=self.student_df,
+            reference=spec.start if self.warm_start and isinstance(spec.start, Reference) else None,
+        )
+
+    def policy(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> Gaussian:
+        """Return pi(. | s; lambda) before squashing."""
         output = apply_network(actor, self.with_preference(observation, preference))
-        policy = proposal_from_output(output)
-        if self.warm_start and isinstance(spec.start, Reference):
-            policy = policy._replace(
-                mean=policy.mean + before_squashing(spec.box, spec.start.read(observation))
-            )
-        return policy
+        return self.head(spec).distribution(spec, output, observation)
 
     def act(
         self,
@@ -305,7 +305,7 @@ class Aram(Learner):
             return accept_first(
                 spec.constraint,
                 observation,
-                spec.box.stretch(uniform),
+                spec.box.rescale(uniform),
                 fallback=lambda seen, last: spec.constraint.sample(key, seen),
             )
         noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is free
@@ -314,32 +314,14 @@ class Aram(Learner):
             jax.random.normal if df is None else lambda key, shape: jax.random.t(key, df, shape, jnp.float32)
         )
         noise = jax.vmap(lambda key: draw(key, shape))(noise_keys)
-        policy = jax.vmap(self.policy, (0, None, 0, 0))(state.params.actor, spec, observation, context)
-        spread = jax.tree.map(lambda leaf: leaf[..., None, :], policy)
-        return accept_first(spec.constraint, observation, spec.box.stretch(squash(spread, noise).value))
-
-    def mode(self, state: AramState, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
-        """Return tanh of the mean in the environment's units, before any projection."""
-        return spec.box.stretch(jnp.tanh(self.policy(state.params.actor, spec, observation, preference).mean))
-
-    def samples(
-        self,
-        state: AramState,
-        spec: Spec,
-        observation: jax.Array,
-        preference: jax.Array,
-        key: jax.Array,
-        count: int,
-    ) -> jax.Array:
-        """Draw actions of the policy network before rejection, for the valid action rate."""
-        policy = self.policy(state.params.actor, spec, observation, preference)
-        spread = jax.tree.map(lambda leaf: leaf[..., None, :], policy)
-        noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
-        return spec.box.stretch(squash(spread, noise).value)
+        inputs = self.with_preference(observation, context)
+        output = jax.vmap(apply_network)(state.params.actor, inputs)
+        query = Query(observation[..., None, :], output[..., None, :], noise)
+        return accept_first(spec.constraint, observation, self.head(spec).actions(spec, {}, query))
 
     def export(self, state: AramState) -> dict[str, Any]:
         """Return the actor; acceptance and projection need nothing else that was learnt."""
-        return export_network("actor", state.params.actor)
+        return {"actor": state.params.actor}
 
     # Replay ------------------------------------------------------------------------------------------------------
 
@@ -351,20 +333,12 @@ class Aram(Learner):
         real = Transition(observation, draw.action, reward, outcome.discount, outcome.next_observation)
         if not self.augmented:
             return {REAL: Memory(real, None)}
-        environments, count, size = draw.proposals.shape
-        rows, is_rejected = environments * count, draw.is_rejected.reshape(-1)
-        repeated = jnp.repeat(observation, count, axis=0)
-        loops = Transition(
-            observation=repeated,
-            action=draw.proposals.reshape(rows, size),
-            reward=jnp.broadcast_to(jnp.asarray([0.0, -self.penalty], jnp.float32), (rows, 2)),
-            discount=jnp.ones(rows),
-            next_observation=repeated,
-        )
+        loops = self_loops(observation, draw, jnp.asarray([0.0, -self.penalty], jnp.float32))
+        is_rejected = draw.is_rejected.reshape(-1)
         if self.dual_replay:
             return {REAL: Memory(real, None), AUGMENTED: Memory(loops, is_rejected)}
         together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), real, loops)
-        return {REAL: Memory(together, jnp.concatenate([jnp.ones(environments, bool), is_rejected]))}
+        return {REAL: Memory(together, jnp.concatenate([jnp.ones(len(observation), bool), is_rejected]))}
 
     def adapt(self, state: AramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> AramState:
         """Measure the feasible fraction of the box during warm-up; later take snapshots and adapt eta.

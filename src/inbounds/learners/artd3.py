@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from inbounds.learners.learner import Memory, Outcome, Spec
+from inbounds.learners.aram import AUGMENTED, REAL, self_loops
+from inbounds.learners.learner import Memory, Outcome, Spec, real_transitions
 from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.replay.buffer import Transition
+from inbounds.policies.heads import Deterministic, Query
+from inbounds.policies.networks import apply_network
 
-REAL, AUGMENTED = "real", "augmented"
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {"learning_rate": 1e-3, "hidden": (256, 256), "batch_size": 256},
@@ -68,34 +69,25 @@ class ArTd3(DeterministicActorCritic):
         shape = (observation.shape[1], self.proposals, spec.box.size)
         if warm:
             squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
-        else:
-            noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
-            centre = jax.vmap(self.squashed)(state.actor, observation)
-            squashed = jnp.clip(centre[..., None, :] + self.exploration * noise, -1.0, 1.0)
-        return accept_first(spec.constraint, observation, spec.box.stretch(squashed))
+            return accept_first(spec.constraint, observation, spec.box.rescale(squashed))
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
+        output = jax.vmap(apply_network)(state.actor, observation)
+        query = Query(observation[..., None, :], output[..., None, :], noise)
+        proposals = jnp.broadcast_to(self.head(spec).actions(spec, state.layer, query), noise.shape)
+        return accept_first(spec.constraint, observation, proposals)
+
+    def head(self, spec: Spec) -> Deterministic:
+        """Return the policy head: noise around the actor's output."""
+        return Deterministic(proposals=self.proposals, std=self.exploration)
 
     def remember(
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return the real transitions with lambda_r r, and one self-loop per rejected proposal."""
         weight, cost = self.preference
-        real = Transition(
-            observation,
-            draw.action,
-            weight * outcome.reward[:, None],
-            outcome.discount,
-            outcome.next_observation,
-        )
-        environments, count, size = draw.proposals.shape
-        repeated = jnp.repeat(observation, count, axis=0)
-        loops = Transition(
-            repeated,
-            draw.proposals.reshape(environments * count, size),
-            jnp.full((environments * count, 1), -cost * self.penalty),
-            jnp.ones(environments * count),
-            repeated,
-        )
-        return {REAL: Memory(real, None), AUGMENTED: Memory(loops, draw.is_rejected.reshape(-1))}
+        real = real_transitions(observation, draw.action, outcome._replace(reward=weight * outcome.reward))
+        loops = self_loops(observation, draw, jnp.asarray([-cost * self.penalty]))
+        return {**real, AUGMENTED: Memory(loops, draw.is_rejected.reshape(-1))}
 
     def batch_fractions(self, state: DeterministicState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta."""

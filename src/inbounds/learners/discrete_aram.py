@@ -14,17 +14,11 @@ import optax
 from inbounds.learners import losses
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.networks import init_critics, init_network, q_values
 from inbounds.learners.settings import require_valid, with_presets
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.discrete import from_levels, level_count, to_levels
-from inbounds.policies.networks import (
-    Network,
-    apply_network,
-    export_network,
-    init_critics,
-    init_network,
-    q_values,
-)
+from inbounds.policies.networks import Network, apply_network
 from inbounds.replay.buffer import Transition
 
 PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"eta": 0.2, "penalty": 0.2}}
@@ -192,7 +186,7 @@ class DiscreteAram(Learner):
 
     def export(self, state: DiscreteAramState) -> dict[str, Any]:
         """Return the actor: acceptance needs nothing else that was learnt."""
-        return export_network("actor", state.trained.actor)
+        return {"actor": state.trained.actor}
 
     def mode(
         self, state: DiscreteAramState, spec: Spec, observation: jax.Array, preference: jax.Array

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from numpy.typing import NDArray
 
-from inbounds.constraints.constraint import Constraint
-from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Metrics, Spec
+from inbounds.learners.networks import init_flow
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState, TargetAction
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.coupling_flow import Flow, flow_loss, init_flow, to_action, to_latent
+from inbounds.policies.coupling_flow import Flow, condition_of, entries_read, flow_loss, to_action, to_latent
+from inbounds.policies.heads import ThroughFlow
 
 JUDGED = 2_048
 """Samples on which a trained flow is judged."""
@@ -37,16 +35,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "flow_gradient_limit": 0.1,
     },
 }
-
-
-class FlowLayer(NamedTuple):
-    """The flow after its training, and how well it fits the set."""
-
-    flow: Flow
-    accuracy: jax.Array
-    """Share of g(z), z uniform in the cube, that is feasible."""
-    recall: jax.Array
-    """Share of feasible actions that the cube reaches."""
 
 
 @with_presets(PRESETS)
@@ -95,16 +83,18 @@ class FlowPg(DeterministicActorCritic):
 
     # The flow ---------------------------------------------------------------------------------------------
 
+    def head(self, spec: Spec) -> ThroughFlow:
+        """Return the head that maps the latent through the flow."""
+        return ThroughFlow(condition_range=self.condition_range)
+
     def condition(self, spec: Spec, observation: jax.Array) -> jax.Array:
-        """Return the entries that the constraint reads, brought to a range of about [-1, 1]."""
-        low, high = self.condition_range
-        read = observation[..., conditions_of(spec.constraint, spec.observation_size)]
-        return (read - 0.5 * (low + high)) / (0.5 * (high - low))
+        """Return y(s)."""
+        return jnp.asarray(condition_of(spec.constraint, observation, self.condition_range))
 
     def feasible_samples(self, key: jax.Array, spec: Spec, count: int) -> tuple[jax.Array, jax.Array]:
         """Draw observations whose entries are uniform where the constraint reads them, and an action for each."""
         observation_key, action_key = jax.random.split(key)
-        places = conditions_of(spec.constraint, spec.observation_size)
+        places = entries_read(spec.constraint, spec.observation_size)
         low, high = self.condition_range
         read = jax.random.uniform(observation_key, (count, len(places)), minval=low, maxval=high)
         observation = jnp.zeros((count, spec.observation_size)).at[:, places].set(read)
@@ -114,7 +104,7 @@ class FlowPg(DeterministicActorCritic):
         rows = jnp.argsort(~has_action)[jnp.arange(count) % jnp.maximum(jnp.sum(has_action), 1)]
         return observation[rows], action[rows]
 
-    def init_layer(self, key: jax.Array, spec: Spec) -> FlowLayer:
+    def init_layer(self, key: jax.Array, spec: Spec) -> dict[str, Any]:
         """Train the flow on feasible samples; every seed has samples and a flow of its own."""
         flow_key, sample_key, batch_key, judge_key = jax.random.split(key, 4)
         observation, action = self.feasible_samples(sample_key, spec, self.flow_samples)
@@ -139,35 +129,31 @@ class FlowPg(DeterministicActorCritic):
         )
         return self.judged(flow, judge_key, spec)
 
-    def judged(self, flow: Flow, key: jax.Array, spec: Spec) -> FlowLayer:
-        """Measure how much of the cube is feasible and how much of the set the cube reaches."""
+    def judged(self, flow: Flow, key: jax.Array, spec: Spec) -> dict[str, Any]:
+        """Return the flow, the feasible fraction of what it makes of the cube, and of the set that it reaches."""
         sample_key, latent_key = jax.random.split(key)
         observation, action = self.feasible_samples(sample_key, spec, JUDGED)
         condition = self.condition(spec, observation)
         latent = jax.random.uniform(latent_key, action.shape, minval=-1.0, maxval=1.0)
-        made = spec.box.stretch(to_action(flow, latent, condition))
+        made = spec.box.rescale(to_action(flow, latent, condition))
         found = to_latent(flow, spec.box.normalise(action), condition).value
-        return FlowLayer(
-            flow=flow,
-            accuracy=jnp.mean(spec.constraint.contains(observation, made), dtype=jnp.float32),
-            recall=jnp.mean(jnp.all(jnp.abs(found) <= 1.0, axis=-1), dtype=jnp.float32),
-        )
+        return {
+            "flow": flow,
+            "accuracy": jnp.mean(spec.constraint.contains(observation, made), dtype=jnp.float32),
+            "recall": jnp.mean(jnp.all(jnp.abs(found) <= 1.0, axis=-1), dtype=jnp.float32),
+        }
 
-    def layer_metrics(self, layer: FlowLayer) -> Metrics:
+    def layer_metrics(self, layer: dict[str, Any]) -> Metrics:
         """Report how well the flow fits the set."""
-        return {"flow_accuracy": layer.accuracy, "flow_recall": layer.recall}
+        return {"flow_accuracy": layer["accuracy"], "flow_recall": layer["recall"]}
 
     # Acting and learning ----------------------------------------------------------------------------------
 
-    def bounded(self, layer: FlowLayer, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
-        """Map the latent to an action; the flow may leave the box a little, which is clipped."""
-        return jnp.clip(to_action(layer.flow, squashed, self.condition(spec, observation)), -1.0, 1.0)
-
-    def draw(self, layer: FlowLayer, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
+    def draw(self, layer: dict[str, Any], spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Send the noisy latents of all seeds through their flows and project what is still infeasible."""
 
-        def one_seed(own: FlowLayer, seen: jax.Array, latent: jax.Array) -> jax.Array:
-            return spec.box.stretch(self.bounded(own, spec, seen, latent))
+        def one_seed(own: dict[str, Any], seen: jax.Array, latent: jax.Array) -> jax.Array:
+            return spec.box.rescale(self.bounded(own, spec, seen, latent))
 
         action = jax.vmap(one_seed)(layer, observation, squashed)
         return project_proposals(spec.constraint, observation, action[..., None, :])
@@ -191,15 +177,3 @@ class FlowPg(DeterministicActorCritic):
         """Return the flow's action as often as asked, without noise and before any projection."""
         action = self.mode(state, spec, observation, preference)
         return jnp.broadcast_to(action[..., None, :], (*action.shape[:-1], count, action.shape[-1]))
-
-
-def conditions_of(constraint: Constraint, observation_size: int) -> NDArray[np.int64]:
-    """Return which entries of an observation a constraint reads, in order."""
-    places = np.arange(observation_size, dtype=np.float64)
-    read = [
-        np.ravel(value.read_unscaled(places))
-        for member in constraint.members()
-        for value in member.parameters().values()
-        if isinstance(value, Reference) and value.source == "observation"
-    ]
-    return np.unique(np.concatenate([np.zeros(0), *read])).astype(np.int64)

@@ -13,11 +13,13 @@ import optax
 
 from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.networks import init_network
 from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.violation_cost import hinge_cost, published_cost
 from inbounds.policies.acceptance import Draw
-from inbounds.policies.networks import Network, apply_network, export_network, init_network
-from inbounds.policies.proposal import Proposal
+from inbounds.policies.gaussian import Gaussian, sample
+from inbounds.policies.heads import DiagonalGaussian
+from inbounds.policies.networks import Network, apply_network
 from inbounds.replay.buffer import Transition
 
 ROLLOUT = "rollout"
@@ -69,13 +71,13 @@ LARGEST_LOG_RATIO = 30.0
 """Beyond it the squared norm of the gradient overflows float32, and clipping the norm would divide by infinity."""
 
 
-def log_density(proposal: Proposal, action: jax.Array) -> jax.Array:
+def log_density(proposal: Gaussian, action: jax.Array) -> jax.Array:
     """Return log N(a; mean, std) of independent entries."""
     noise = (action - proposal.mean) * jnp.exp(-proposal.log_std)
     return jnp.sum(-0.5 * (noise**2 + math.log(2 * math.pi)) - proposal.log_std, axis=-1)
 
 
-def divergence(new: Proposal, old: Proposal) -> jax.Array:
+def divergence(new: Gaussian, old: Gaussian) -> jax.Array:
     """Return KL(new || old) of two Gaussians with independent entries."""
     ratio = jnp.exp(2.0 * (new.log_std - old.log_std))
     shift = ((new.mean - old.mean) * jnp.exp(-old.log_std)) ** 2
@@ -194,10 +196,14 @@ class Focops(Learner):
 
     # Acting -----------------------------------------------------------------------------------------------
 
-    def proposal(self, trained: Trained, observation: jax.Array) -> Proposal:
+    def head(self, spec: Spec) -> DiagonalGaussian:
+        """Return the policy head."""
+        return DiagonalGaussian()
+
+    def proposal(self, trained: Trained, observation: jax.Array) -> Gaussian:
         """Return the Gaussian at each state: a mean inside the box, a scale that is the same everywhere."""
         mean = jnp.tanh(apply_network(trained.actor, observation))
-        return Proposal(mean, jnp.broadcast_to(trained.log_std, mean.shape))
+        return Gaussian(mean, jnp.broadcast_to(trained.log_std, mean.shape))
 
     def act(
         self,
@@ -212,7 +218,7 @@ class Focops(Learner):
         shape = (observation.shape[1], spec.box.size)
         proposal = jax.vmap(self.proposal)(state.trained, observation)
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
-        raw = unsquashed(spec, proposal.mean + jnp.exp(proposal.log_std) * noise)
+        raw = spec.box.rescale_unbounded(sample(proposal, noise))
         is_feasible = spec.constraint.contains(observation, raw)
         return Draw(
             action=spec.constraint.project(observation, raw),
@@ -224,28 +230,7 @@ class Focops(Learner):
 
     def export(self, state: FocopsState) -> dict[str, Any]:
         """Return what the Gaussian needs."""
-        return {**export_network("actor", state.trained.actor), "log_std": state.trained.log_std}
-
-    def mode(
-        self, state: FocopsState, spec: Spec, observation: jax.Array, preference: jax.Array
-    ) -> jax.Array:
-        """Return the mean in the environment's units, before any projection."""
-        return spec.box.stretch(self.proposal(state.trained, observation).mean)
-
-    def samples(
-        self,
-        state: FocopsState,
-        spec: Spec,
-        observation: jax.Array,
-        preference: jax.Array,
-        key: jax.Array,
-        count: int,
-    ) -> jax.Array:
-        """Draw raw actions, before projection."""
-        proposal = self.proposal(state.trained, observation)
-        noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
-        drawn = proposal.mean[..., None, :] + jnp.exp(proposal.log_std)[..., None, :] * noise
-        return unsquashed(spec, drawn)
+        return {"actor": state.trained.actor, "log_std": state.trained.log_std}
 
     # Remembering ------------------------------------------------------------------------------------------
 
@@ -328,7 +313,7 @@ class Focops(Learner):
             moved, metrics = jax.lax.scan(one_step, before, shuffled)
             after = jax.tree.map(lambda new, old: jnp.where(is_over, old, new), moved, before)
             new = self.proposal(after[0], rows.observation)
-            far = jnp.mean(divergence(new, Proposal(rows.mean, rows.log_std)))
+            far = jnp.mean(divergence(new, Gaussian(rows.mean, rows.log_std)))
             last = {name: values[-1] for name, values in metrics.items()} | {"divergence": far}
             return (after, is_over | (far > self.trust)), last
 
@@ -340,7 +325,7 @@ class Focops(Learner):
 
     def total_loss(self, trained: Trained, rows: Rows) -> tuple[jax.Array, Metrics]:
         """Return the losses of policy, value and cost value; they share no parameter."""
-        new, old = self.proposal(trained, rows.observation), Proposal(rows.mean, rows.log_std)
+        new, old = self.proposal(trained, rows.observation), Gaussian(rows.mean, rows.log_std)
         log_ratio = log_density(new, rows.action) - log_density(old, rows.action)
         policy_loss = jnp.mean(
             focops_loss(divergence(new, old), log_ratio, rows.advantage, self.width, self.trust)
@@ -353,11 +338,6 @@ class Focops(Learner):
         entropy = jnp.sum(trained.log_std) + 0.5 * trained.log_std.size * math.log(2 * math.pi * math.e)
         metrics = {"policy_loss": policy_loss, "critic_loss": critic_loss, "entropy": entropy}
         return policy_loss + critic_loss, metrics
-
-
-def unsquashed(spec: Spec, action: jax.Array) -> jax.Array:
-    """Bring an action to the environment's units without cutting it off: its density must stay what it is."""
-    return action * (0.5 * (spec.box.high - spec.box.low)) + 0.5 * (spec.box.high + spec.box.low)
 
 
 def standardised(values: jax.Array) -> jax.Array:

@@ -11,18 +11,19 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners.advantages import Rewarded, advantages
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.settings import require_valid, with_presets
-from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.argmax_flow import (
+from inbounds.learners.argmax_flow import (
     ArgmaxFlow,
-    base_law,
+    base_distribution,
     drawn_levels,
     init_argmax_flow,
     log_density_bounds,
 )
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.networks import init_network
+from inbounds.learners.settings import require_valid, with_presets
+from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.discrete import from_levels, level_count, to_levels
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.policies.networks import Network, apply_network
 from inbounds.replay.buffer import Transition
 
 ROLLOUT = "rollout"
@@ -195,7 +196,7 @@ class Iar(Learner):
     def mode(self, state: IarState, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Return the action at the Gaussian's mean, before it is tested."""
         seen = spec.relative(observation)
-        noise = jnp.zeros_like(base_law(state.trained.policy, seen).mean)
+        noise = jnp.zeros_like(base_distribution(state.trained.policy, seen).mean)
         return from_levels(spec.box, drawn_levels(state.trained.policy, seen, noise, level_count(spec.box)))
 
     def samples(

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.references import Reference
 from inbounds.policies.acceptance import Draw
+from inbounds.policies.box import ActionBox
+from inbounds.policies.heads import Head, Query
 from inbounds.policies.networks import InputScale
-from inbounds.policies.proposal import ActionBox
 from inbounds.replay.buffer import Transition
 
 Metrics = dict[str, jax.Array]
@@ -76,6 +77,12 @@ class Memory(NamedTuple):
     transition: Transition
     mask: jax.Array | None
     """False for rows to leave out; None stores all."""
+
+
+def real_transitions(observation: jax.Array, action: jax.Array, outcome: Outcome) -> dict[str, Memory]:
+    """Return one transition (s, a, [r], s') per environment for the buffer `real`."""
+    reward, following = outcome.reward[:, None], outcome.next_observation
+    return {"real": Memory(Transition(observation, action, reward, outcome.discount, following), None)}
 
 
 class Learner(abc.ABC):
@@ -174,6 +181,10 @@ class Learner(abc.ABC):
         """Return whether training scales observations and rewards, unless the task or the run decides otherwise."""
         return False
 
+    def head(self, spec: Spec) -> Head | None:
+        """Describe how the exported network `actor` becomes actions; without a head a policy cannot be deployed."""
+        return None
+
     def starts_warm(self, spec: Spec) -> bool:
         """Return whether the first policy is the task's reference action, and so worth an evaluation."""
         return False
@@ -197,8 +208,14 @@ class Learner(abc.ABC):
         return key
 
     def mode(self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
-        """Return the policy's deterministic action, before projection; by default one fixed sample."""
-        return self.samples(state, spec, observation, preference, jax.random.key(0), 1)[..., 0, :]
+        """Return the policy's deterministic action before projection: the head without noise, or one fixed sample."""
+        head = self.head(spec)
+        if head is None:
+            return self.samples(state, spec, observation, preference, jax.random.key(0), 1)[..., 0, :]
+        parameters = self.export(state)
+        noise = jnp.zeros((*observation.shape[:-1], spec.box.size))
+        query = Query(observation, head.output(parameters, observation, preference), noise)
+        return jnp.asarray(head.actions(spec, parameters, query))
 
     def samples(
         self,
@@ -209,7 +226,14 @@ class Learner(abc.ABC):
         key: jax.Array,
         count: int,
     ) -> jax.Array:
-        """Draw (..., count, action size) actions before rejection and projection; by default what `act` proposes."""
+        """Draw (..., count, action size) actions before rejection and projection: by the head, or as `act` proposes."""
+        head = self.head(spec)
+        if head is not None and head.takes_noise:
+            parameters = self.export(state)
+            output = head.output(parameters, observation, preference)
+            noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
+            query = Query(observation[..., None, :], output[..., None, :], noise)
+            return jnp.asarray(head.actions(spec, parameters, query))
         rows = observation.reshape(1, -1, observation.shape[-1])
         wanted = preference if self.preference_size else preference[:0]
         context = jnp.broadcast_to(wanted, (1, rows.shape[1], wanted.shape[-1]))
@@ -222,5 +246,8 @@ class Learner(abc.ABC):
         return jax.vmap(one, out_axes=-2)(jax.random.split(key, count))
 
     def export(self, state: Any) -> Any:
-        """Return the arrays that acting needs after training; by default the whole state."""
+        """Return the arrays that acting needs after training; by default the whole state.
+
+        A learner with a head returns a mapping: `actor` is the network, other names are those that the head reads.
+        """
         return state

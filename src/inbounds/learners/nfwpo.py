@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from inbounds.learners.learner import Spec
+from inbounds.learners.networks import q_values
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
-from inbounds.policies.networks import Network, q_values
+from inbounds.policies.networks import Network
 
 PROJECTION, LINEAR_PROGRAM = "projection", "linear_program"
 
@@ -61,7 +62,7 @@ class Nfwpo(DeterministicActorCritic):
     ) -> FrankWolfe:
         """Return a_0 + beta (c - a_0), between the projected action and the farthest one along the gradient."""
         box, constraint = spec.box, spec.constraint
-        raw = box.stretch(squashed)
+        raw = box.rescale(squashed)
         is_feasible = constraint.contains(observation, raw)
         start = box.normalise(constraint.project(observation, raw))
 

@@ -57,12 +57,19 @@ class OptLayer(DeterministicActorCritic):
 
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
         """Project the actor's output."""
-        projected = spec.constraint.project(observation, spec.box.stretch(squashed))
+        projected: jax.Array = spec.constraint.project(observation, spec.box.rescale(squashed))
         return spec.box.normalise(projected)
+
+    def mode(
+        self, state: DeterministicState, spec: Spec, observation: jax.Array, preference: jax.Array
+    ) -> jax.Array:
+        """Return L(mu(s)) in the environment's units."""
+        squashed = self.squashed(state.actor, observation)
+        return spec.box.rescale(self.bounded(state.layer, spec, observation, squashed))
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Execute the layer's output, which needs no further projection; validity is that of its input."""
-        proposal = spec.box.stretch(squashed)
+        proposal = spec.box.rescale(squashed)
         is_feasible = spec.constraint.contains(observation, proposal)
         return Draw(
             action=spec.constraint.project(observation, proposal),

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from inbounds.learners import losses
-from inbounds.policies.networks import Network, after_first_layer, first_layer, q_values
+from inbounds.learners.networks import q_values
+from inbounds.policies.networks import Network, after_first_layer, first_layer
 
 SNAPSHOT_START = 20_000
 """Updates before the first interval; the first snapshot is taken at its end."""
@@ -111,7 +112,7 @@ def values_at_all(
 
     def of_one(critic: Network) -> jax.Array:
         weight = critic[0].weight[size : size + 2]
-        term = candidates[:, None, :1] * weight[0] + candidates[:, None, 1:] * weight[1]
+        term: jax.Array = candidates[:, None, :1] * weight[0] + candidates[:, None, 1:] * weight[1]
         return after_first_layer(critic, first_layer(critic, inputs) + term)
 
     return jax.vmap(jax.vmap(of_one))(ensemble)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +12,16 @@ from inbounds.learners.learner import Spec
 from inbounds.learners.sac import StochasticActorCritic, StochasticState
 from inbounds.learners.settings import with_presets
 from inbounds.learners.solver_calls import add_calls
-from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState, TargetAction
+from inbounds.learners.td3 import (
+    DeterministicActorCritic,
+    DeterministicState,
+    TargetAction,
+    drawn_through_layer,
+)
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.proposal import Proposal, Squashed
-from inbounds.policies.radial import alpha_projection, radial_squash, ray
+from inbounds.policies.gaussian import Gaussian, Squashed, log_normal, sample
+from inbounds.policies.heads import AlongRay, RadialGaussian
+from inbounds.policies.radial import alpha_projection, radial_log_slope, radial_squash, ray, shrinkage
 
 CENTRE = "centre"
 """The cause under which the search for a point inside C(s) is counted: once for every state that is met."""
@@ -32,25 +37,9 @@ STOCHASTIC_PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def along_ray(kind: str, spec: Spec, observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Return the action in [-1, 1] after alpha-projection or radial squashing."""
-    at = ray(spec.constraint, spec.box, observation, action)
-    return (alpha_projection(at) if kind == "alpha" else radial_squash(at)).value
-
-
-def drawn_along_ray(spec: Spec, observation: jax.Array, raw: jax.Array, bounded: jax.Array) -> Draw:
-    """Execute the layer's action; validity is reported for the actor's own, which the layer corrects.
-
-    A projection stands behind the layer: it is only ever computed, and counted, if rounding left the set.
-    """
-    draw = project_proposals(spec.constraint, observation, spec.box.stretch(bounded)[..., None, :])
-    proposal = spec.box.stretch(raw)
-    is_feasible = spec.constraint.contains(observation, proposal)
-    return draw._replace(
-        proposals=proposal[..., None, :],
-        is_rejected=~is_feasible[..., None],
-        acceptance=is_feasible.astype(jnp.float32),
-    )
+def projected_along_ray(spec: Spec, observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Return the action in [-1, 1] after alpha-projection."""
+    return jnp.asarray(alpha_projection(ray(spec.constraint, spec.box, observation, action)))
 
 
 @with_presets(DETERMINISTIC_PRESETS)
@@ -62,25 +51,27 @@ class Drad(DeterministicActorCritic):
     smoothed target action is brought back to the set by alpha-projection.
     """
 
-    kind: ClassVar[Literal["radial", "alpha"]] = "radial"
+    smooth: ClassVar[bool] = True
     causes: ClassVar[tuple[str, ...]] = (CENTRE,)
 
-    def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
-        """Move the actor's output along its ray into the set."""
-        return along_ray(self.kind, spec, observation, squashed)
+    def head(self, spec: Spec) -> AlongRay:
+        """Return the head that moves the actor's output along its ray into the set."""
+        return AlongRay(smooth=self.smooth)
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Execute what the layer makes of the noisy output."""
-        return drawn_along_ray(spec, observation, squashed, self.bounded(layer, spec, observation, squashed))
+        return drawn_through_layer(
+            spec, observation, squashed, self.bounded(layer, spec, observation, squashed)
+        )
 
     def target_action(
         self, state: DeterministicState, spec: Spec, observation: jax.Array, noise: jax.Array
     ) -> TargetAction:
         """Return alpha(L(mu_bar(s')) + noise); where L is alpha-projection itself, it is applied once."""
         action = self.squashed(state.target_actor, observation)
-        if self.kind == "radial":
+        if self.smooth:
             action = self.bounded(state.layer, spec, observation, action)
-        return TargetAction(along_ray("alpha", spec, observation, action + noise), {})
+        return TargetAction(projected_along_ray(spec, observation, action + noise), {})
 
     def adapt(
         self, state: DeterministicState, spec: Spec, draw: Draw, step: jax.Array, warm: bool
@@ -94,29 +85,34 @@ class Drad(DeterministicActorCritic):
 class Dalpha(Drad):
     """DAlpha (Kasaura et al. 2023): TD3 with the layer c + (mu - c)/max(L, 1), which moves only what is outside."""
 
-    kind: ClassVar[Literal["radial", "alpha"]] = "alpha"
+    smooth: ClassVar[bool] = False
 
 
 @with_presets(STOCHASTIC_PRESETS)
 @dataclasses.dataclass(frozen=True)
 class Srad(StochasticActorCritic):
-    """SAC whose law is a Gaussian squashed radially into C(s), with its exact density (Kasaura et al. 2023).
+    """SAC whose policy is a Gaussian squashed radially into C(s), with its exact density (Kasaura et al. 2023).
 
     log pi(x|s) = log N(a; mean, std) - log |det| of the squash, for x = c + tanh(L)/L (a - c).
     """
 
     causes: ClassVar[tuple[str, ...]] = (CENTRE,)
 
-    def sample(self, spec: Spec, observation: jax.Array, proposal: Proposal, noise: jax.Array) -> Squashed:
+    def sample(self, spec: Spec, observation: jax.Array, proposal: Gaussian, noise: jax.Array) -> Squashed:
         """Return a radially squashed Gaussian and its log-density in [-1, 1]."""
-        gaussian = proposal.mean + jnp.exp(proposal.log_std) * noise
-        log_normal = jnp.sum(-0.5 * (noise**2 + math.log(2 * math.pi)) - proposal.log_std, axis=-1)
-        squashed = radial_squash(ray(spec.constraint, spec.box, observation, gaussian))
-        return Squashed(squashed.value, log_normal - squashed.log_slope)
+        drawn, log_density = sample(proposal, noise), jnp.sum(log_normal(proposal, noise), axis=-1)
+        at = ray(spec.constraint, spec.box, observation, drawn)
+        shrink = shrinkage(at.gauge)
+        log_density = log_density - radial_log_slope(at, shrink)
+        return Squashed(radial_squash(at, shrink), log_density)
+
+    def head(self, spec: Spec) -> RadialGaussian:
+        """Return the policy head."""
+        return RadialGaussian()
 
     def draw(self, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Execute the drawn action, which is inside; the first random ones fill the box and are moved here."""
-        inside = spec.box.stretch(along_ray("alpha", spec, observation, squashed))
+        inside = spec.box.rescale(projected_along_ray(spec, observation, squashed))
         return project_proposals(spec.constraint, observation, inside[..., None, :])
 
     def samples(
@@ -131,9 +127,8 @@ class Srad(StochasticActorCritic):
         """Draw from the Gaussian before it is squashed: afterwards every draw is valid by construction."""
         proposal = self.proposal(state.trained.actor, observation)
         noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
-        gaussian = proposal.mean[..., None, :] + jnp.exp(proposal.log_std)[..., None, :] * noise
-        middle, half = 0.5 * (spec.box.high + spec.box.low), 0.5 * (spec.box.high - spec.box.low)
-        return gaussian * half + middle
+        spread = jax.tree.map(lambda leaf: leaf[..., None, :], proposal)
+        return jnp.asarray(spec.box.rescale_unbounded(sample(spread, noise)))
 
     def adapt(
         self, state: StochasticState, spec: Spec, draw: Draw, step: jax.Array, warm: bool

@@ -12,20 +12,15 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners import losses
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec, real_transitions
+from inbounds.learners.networks import init_critics, init_network, q_values
 from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.solver_calls import Calls, call_metrics, no_calls
 from inbounds.learners.violation_cost import violation_penalty
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.networks import (
-    Network,
-    apply_network,
-    export_network,
-    init_critics,
-    init_network,
-    q_values,
-)
-from inbounds.policies.proposal import Proposal, Squashed, proposal_from_output, squash
+from inbounds.policies.gaussian import Gaussian, Squashed, gaussian_of, squash
+from inbounds.policies.heads import Head, SquashedGaussian
+from inbounds.policies.networks import Network, apply_network
 from inbounds.replay.buffer import Transition
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -120,13 +115,13 @@ class StochasticActorCritic(Learner):
 
     # What a method changes --------------------------------------------------------------------------------
 
-    def sample(self, spec: Spec, observation: jax.Array, proposal: Proposal, noise: jax.Array) -> Squashed:
+    def sample(self, spec: Spec, observation: jax.Array, proposal: Gaussian, noise: jax.Array) -> Squashed:
         """Return an action in [-1, 1] and its log-density: by default a Gaussian squashed by tanh."""
         return squash(proposal, noise)
 
     def draw(self, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Turn drawn actions of all seeds into executed ones: by default the projection."""
-        return project_proposals(spec.constraint, observation, spec.box.stretch(squashed)[..., None, :])
+        return project_proposals(spec.constraint, observation, spec.box.rescale(squashed)[..., None, :])
 
     def stored_action(self, draw: Draw) -> jax.Array:
         """Return the action to store: by default the executed one."""
@@ -138,9 +133,13 @@ class StochasticActorCritic(Learner):
 
     # Acting -----------------------------------------------------------------------------------------------
 
-    def proposal(self, actor: Network, observation: jax.Array) -> Proposal:
+    def proposal(self, actor: Network, observation: jax.Array) -> Gaussian:
         """Return mean and scale of the Gaussian."""
-        return proposal_from_output(apply_network(actor, observation))
+        return gaussian_of(apply_network(actor, observation))
+
+    def head(self, spec: Spec) -> Head:
+        """Return the policy head."""
+        return SquashedGaussian()
 
     def act(
         self,
@@ -163,29 +162,7 @@ class StochasticActorCritic(Learner):
 
     def export(self, state: StochasticState) -> dict[str, Any]:
         """Return the actor: projection needs nothing else that was learnt."""
-        return export_network("actor", state.trained.actor)
-
-    def mode(
-        self, state: StochasticState, spec: Spec, observation: jax.Array, preference: jax.Array
-    ) -> jax.Array:
-        """Return the action of the Gaussian's mean in the environment's units, before any projection."""
-        proposal = self.proposal(state.trained.actor, observation)
-        return spec.box.stretch(self.sample(spec, observation, proposal, jnp.zeros_like(proposal.mean)).value)
-
-    def samples(
-        self,
-        state: StochasticState,
-        spec: Spec,
-        observation: jax.Array,
-        preference: jax.Array,
-        key: jax.Array,
-        count: int,
-    ) -> jax.Array:
-        """Draw raw actions of the policy network, before projection."""
-        proposal = self.proposal(state.trained.actor, observation)
-        spread = jax.tree.map(lambda leaf: leaf[..., None, :], proposal)
-        noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
-        return spec.box.stretch(squash(spread, noise).value)
+        return {"actor": state.trained.actor}
 
     # Remembering ------------------------------------------------------------------------------------------
 
@@ -193,14 +170,7 @@ class StochasticActorCritic(Learner):
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return one transition per environment."""
-        transition = Transition(
-            observation,
-            self.stored_action(draw),
-            outcome.reward[:, None],
-            outcome.discount,
-            outcome.next_observation,
-        )
-        return {"real": Memory(transition, None)}
+        return real_transitions(observation, self.stored_action(draw), outcome)
 
     # Learning ---------------------------------------------------------------------------------------------
 

@@ -14,19 +14,14 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners import losses
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
+from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec, real_transitions
+from inbounds.learners.networks import init_critics, init_network, q_values
 from inbounds.learners.settings import require_valid, with_presets
 from inbounds.learners.solver_calls import Calls, add_calls, call_metrics, no_calls
 from inbounds.learners.violation_cost import violation_penalty
 from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.networks import (
-    Network,
-    apply_network,
-    export_network,
-    init_critics,
-    init_network,
-    q_values,
-)
+from inbounds.policies.heads import Deterministic, Query
+from inbounds.policies.networks import Network, apply_network
 from inbounds.replay.buffer import Transition
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -49,7 +44,7 @@ class DeterministicState(NamedTuple):
     updates: jax.Array
     calls: Calls
     layer: Any
-    """Frozen parameters of a layer after the actor, such as a flow; else an empty tuple."""
+    """Frozen parameters of the head by name, such as a flow; mostly none."""
 
 
 class ActorStep(NamedTuple):
@@ -134,20 +129,20 @@ class DeterministicActorCritic(Learner):
     # What a method changes --------------------------------------------------------------------------------
 
     def init_layer(self, key: jax.Array, spec: Spec) -> Any:
-        """Return the parameters of the layer."""
-        return ()
+        """Return frozen parameters of the head."""
+        return {}
 
     def layer_metrics(self, layer: Any) -> Metrics:
         """Return what to log about the layer."""
         return {}
 
     def bounded(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> jax.Array:
-        """Apply the layer L to the actor's output; both are in [-1, 1]. Without a layer nothing happens."""
-        return squashed
+        """Apply the head's layer L to the actor's output; both are in [-1, 1]."""
+        return jnp.asarray(self.head(spec).bounded(spec, layer, Query(observation), squashed))
 
     def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
         """Turn noisy outputs of all seeds into executed actions: by default the projection."""
-        return project_proposals(spec.constraint, observation, spec.box.stretch(squashed)[..., None, :])
+        return project_proposals(spec.constraint, observation, spec.box.rescale(squashed)[..., None, :])
 
     def stored_action(self, draw: Draw) -> jax.Array:
         """Return the action to store: by default the executed one."""
@@ -167,6 +162,10 @@ class DeterministicActorCritic(Learner):
         return ActorStep(-jnp.mean(q_values(state.critic, observation, action)[:, 0, 0]), {})
 
     # Acting -----------------------------------------------------------------------------------------------
+
+    def head(self, spec: Spec) -> Deterministic:
+        """Return the policy head."""
+        return Deterministic()
 
     def squashed(self, actor: Network, observation: jax.Array) -> jax.Array:
         """Return mu(s) = tanh of the network's output."""
@@ -192,16 +191,8 @@ class DeterministicActorCritic(Learner):
         return self.draw(state.layer, spec, observation, squashed)
 
     def export(self, state: DeterministicState) -> dict[str, Any]:
-        """Return the actor, and the layer where it knows something."""
-        actor = export_network("actor", state.actor)
-        return actor if state.layer == () else {**actor, "layer": state.layer}
-
-    def mode(
-        self, state: DeterministicState, spec: Spec, observation: jax.Array, preference: jax.Array
-    ) -> jax.Array:
-        """Return L(mu(s)) in the environment's units, before any projection."""
-        squashed = self.squashed(state.actor, observation)
-        return spec.box.stretch(self.bounded(state.layer, spec, observation, squashed))
+        """Return the actor and the frozen parameters of the head."""
+        return {"actor": state.actor, **state.layer}
 
     def samples(
         self,
@@ -213,7 +204,7 @@ class DeterministicActorCritic(Learner):
         count: int,
     ) -> jax.Array:
         """Return the actor's output as often as asked, without noise and before any layer or projection."""
-        raw = spec.box.stretch(self.squashed(state.actor, observation))
+        raw = spec.box.rescale(self.squashed(state.actor, observation))
         return jnp.broadcast_to(raw[..., None, :], (*raw.shape[:-1], count, raw.shape[-1]))
 
     # Remembering ------------------------------------------------------------------------------------------
@@ -222,14 +213,7 @@ class DeterministicActorCritic(Learner):
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Return one transition per environment."""
-        transition = Transition(
-            observation,
-            self.stored_action(draw),
-            outcome.reward[:, None],
-            outcome.discount,
-            outcome.next_observation,
-        )
-        return {"real": Memory(transition, None)}
+        return real_transitions(observation, self.stored_action(draw), outcome)
 
     # Learning ---------------------------------------------------------------------------------------------
 
@@ -285,6 +269,21 @@ class DeterministicActorCritic(Learner):
         )
         loss = jnp.mean(jnp.sum(per_critic, axis=1))
         return loss, (loss, jnp.mean(values))
+
+
+def drawn_through_layer(spec: Spec, observation: jax.Array, raw: jax.Array, bounded: jax.Array) -> Draw:
+    """Execute the layer's action; validity is reported for the actor's own, which the layer corrects.
+
+    A projection stands behind the layer: it is only ever computed, and counted, if rounding left the set.
+    """
+    draw = project_proposals(spec.constraint, observation, spec.box.rescale(bounded)[..., None, :])
+    proposal = spec.box.rescale(raw)
+    is_feasible = spec.constraint.contains(observation, proposal)
+    return draw._replace(
+        proposals=proposal[..., None, :],
+        is_rejected=~is_feasible[..., None],
+        acceptance=is_feasible.astype(jnp.float32),
+    )
 
 
 @with_presets(PRESETS)

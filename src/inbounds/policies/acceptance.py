@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
+from inbounds.constraints.arrays import control_flow, namespace_of
 from inbounds.constraints.constraint import Constraint
 
-Fallback = Callable[[jax.Array, jax.Array], jax.Array]
+if TYPE_CHECKING:
+    import jax
+
+Fallback = Callable[[Any, Any], Any]
 """From observations and raw actions to feasible actions."""
 
 
@@ -45,22 +46,25 @@ def accept_first(
             feasible; the constraint's projection by default. It is computed only if such a row exists, so do not
             place this function under `vmap`, which would compute it always.
     """
+    xp = namespace_of(proposals)
     is_feasible = constraint.contains(observation[..., None, :], proposals)
-    found = jnp.any(is_feasible, axis=-1)
-    first = jnp.argmax(is_feasible, axis=-1)  # 0 if none is feasible: `found` tells the two cases apart
+    found = xp.any(is_feasible, axis=-1)
+    first = xp.argmax(is_feasible, axis=-1)  # 0 if none is feasible: `found` tells the two cases apart
     count = proposals.shape[-2]
-    is_before = jnp.arange(count) < jnp.where(found, first, count)[..., None]
-    chosen = jnp.take_along_axis(proposals, first[..., None, None], axis=-2)[..., 0, :]
+    is_before = xp.arange(count) < xp.where(found, first, count)[..., None]
+    chosen = xp.take_along_axis(proposals, first[..., None, None], axis=-2)[..., 0, :]
     last = proposals[..., -1, :]
     correct = fallback if fallback is not None else constraint.project
-    corrected = jax.lax.cond(jnp.all(found), lambda _, raw: raw, correct, observation, last)
-    action = jnp.where(found[..., None], chosen, corrected)
-    return Draw(action, proposals, is_before & ~is_feasible, ~found, jnp.mean(is_feasible, axis=-1))
+    corrected = control_flow(last).cond(xp.all(found), lambda _, raw: raw, correct, observation, last)
+    action = xp.where(found[..., None], chosen, corrected)
+    return Draw(action, proposals, is_before & ~is_feasible, ~found, xp.mean(is_feasible, axis=-1))
 
 
 def project_proposals(constraint: Constraint, observation: jax.Array, proposals: jax.Array) -> Draw:
     """Project a single proposal per state, the rule of learners that do not reject."""
     raw = proposals[..., 0, :]
-    is_feasible = constraint.contains(observation, raw)
-    action = jax.lax.cond(jnp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw)
-    return Draw(action, proposals, ~is_feasible[..., None], ~is_feasible, is_feasible.astype(jnp.float32))
+    xp, is_feasible = namespace_of(raw), constraint.contains(observation, raw)
+    action = control_flow(raw).cond(
+        xp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw
+    )
+    return Draw(action, proposals, ~is_feasible[..., None], ~is_feasible, is_feasible.astype(xp.float32))

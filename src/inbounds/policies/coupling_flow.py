@@ -5,19 +5,20 @@ Notation: x is an action in [-1, 1], z a latent, y the condition; g maps (z, y) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.policies.networks import Network, apply_network, init_network
+from inbounds.constraints.arrays import namespace_of
+from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.references import Reference
+from inbounds.policies.box import like
+from inbounds.policies.networks import Network, apply_network
 
 
 class Coupling(NamedTuple):
-    """One affine layer: the entries outside its mask are scaled and shifted by what those inside say."""
+    """One affine layer: the entries outside its mask are scaled and shifted as two networks of those inside tell."""
 
     scale: Network
     shift: Network
@@ -29,20 +30,8 @@ Flow = tuple[Coupling, ...]
 class Mapped(NamedTuple):
     """Where a map leads, f(x | y) or g(z | y), and log |det| of its Jacobian there."""
 
-    value: jax.Array
-    log_slope: jax.Array
-
-
-def init_flow(key: jax.Array, size: int, condition: int, layers: int, hidden: Sequence[int]) -> Flow:
-    """Return a fresh flow that is nearly the identity: its last weights are a hundredth of the usual ones."""
-    sizes = (size + condition, *hidden, size)
-
-    def network(one: jax.Array) -> Network:
-        *inner, last = init_network(one, sizes)
-        return (*inner, last._replace(weight=0.01 * last.weight))
-
-    keys = jax.random.split(key, 2 * layers)
-    return tuple(Coupling(network(keys[2 * i]), network(keys[2 * i + 1])) for i in range(layers))
+    value: Any
+    log_slope: Any
 
 
 def mask_of(layer: int, size: int) -> NDArray[np.float32]:
@@ -51,47 +40,72 @@ def mask_of(layer: int, size: int) -> NDArray[np.float32]:
     return (is_first if layer % 2 == 0 else ~is_first).astype(np.float32)
 
 
-def affine(
-    coupling: Coupling, mask: NDArray[np.float32], value: jax.Array, condition: jax.Array
-) -> jax.Array:
-    """Return logarithm of the scale, bounded by 1, and shift, stacked; both are 0 inside the mask."""
-    inputs = jnp.concatenate([mask * value, condition], axis=-1)
-    log_scale, shift = jnp.tanh(apply_network(coupling.scale, inputs)), apply_network(coupling.shift, inputs)
-    return jnp.stack([log_scale, shift]) * (1.0 - mask)
+def affine(coupling: Coupling, layer: int, value: Any, condition: Any) -> tuple[Any, Any]:
+    """Return the logarithm of the scale, bounded by 1, and the shift; both are 0 inside the layer's mask."""
+    xp, mask = namespace_of(value), mask_of(layer, value.shape[-1])
+    inputs = xp.concat([like(value, mask) * value, condition], axis=-1)
+    outside = like(value, np.float32(1.0) - mask)
+    log_scale, shift = xp.tanh(apply_network(coupling.scale, inputs)), apply_network(coupling.shift, inputs)
+    return log_scale * outside, shift * outside
 
 
-def to_action(flow: Flow, latent: jax.Array, condition: jax.Array) -> jax.Array:
+def to_action(flow: Flow, latent: Any, condition: Any) -> Any:
     """Return x = g(z, y)."""
     return to_action_with_slope(flow, latent, condition).value
 
 
-def to_action_with_slope(flow: Flow, latent: jax.Array, condition: jax.Array) -> Mapped:
+def to_action_with_slope(flow: Flow, latent: Any, condition: Any) -> Mapped:
     """Return x = g(z, y), layer by layer x <- x exp(s) + t outside the mask, and log |det J_g| = sum of all s."""
-    value, log_slope = latent, jnp.zeros(latent.shape[:-1])
+    xp = namespace_of(latent)
+    value, log_slope = latent, xp.zeros_like(latent[..., 0])
     for layer, coupling in enumerate(flow):
-        log_scale, shift = affine(coupling, mask_of(layer, latent.shape[-1]), value, condition)
-        value = value * jnp.exp(log_scale) + shift
-        log_slope = log_slope + jnp.sum(log_scale, axis=-1)
+        log_scale, shift = affine(coupling, layer, value, condition)
+        value = value * xp.exp(log_scale) + shift
+        log_slope = log_slope + xp.sum(log_scale, axis=-1)
     return Mapped(value, log_slope)
 
 
-def to_latent(flow: Flow, action: jax.Array, condition: jax.Array) -> Mapped:
+def to_latent(flow: Flow, action: Any, condition: Any) -> Mapped:
     """Return z = f(x, y), the layers undone in reverse order, and log |det J_f| = - sum of all s."""
-    value, log_slope = action, jnp.zeros(action.shape[:-1])
+    xp = namespace_of(action)
+    value, log_slope = action, xp.zeros_like(action[..., 0])
     for layer, coupling in reversed(tuple(enumerate(flow))):
-        log_scale, shift = affine(coupling, mask_of(layer, action.shape[-1]), value, condition)
-        value = (value - shift) * jnp.exp(-log_scale)
-        log_slope = log_slope - jnp.sum(log_scale, axis=-1)
+        log_scale, shift = affine(coupling, layer, value, condition)
+        value = (value - shift) * xp.exp(-log_scale)
+        log_slope = log_slope - xp.sum(log_scale, axis=-1)
     return Mapped(value, log_slope)
 
 
-def mollified_uniform(latent: jax.Array, width: float) -> jax.Array:
+def entries_read(constraint: Constraint, observation_size: int) -> NDArray[np.int64]:
+    """Return which entries of an observation a constraint reads, in order."""
+    places = np.arange(observation_size, dtype=np.float64)
+    read = [
+        np.ravel(value.read_unscaled(places))
+        for member in constraint.members()
+        for value in member.parameters().values()
+        if isinstance(value, Reference) and value.source == "observation"
+    ]
+    return np.unique(np.concatenate([np.zeros(0), *read])).astype(np.int64)
+
+
+def condition_of(
+    constraint: Constraint, observation: Any, condition_range: tuple[float, float] | list[float]
+) -> Any:
+    """Return y(s): the entries that the constraint reads, their range brought to about [-1, 1]."""
+    low, high = condition_range
+    xp = namespace_of(observation)
+    places = xp.asarray(entries_read(constraint, observation.shape[-1]))
+    return (xp.take(observation, places, axis=-1) - 0.5 * (low + high)) / (0.5 * (high - low))
+
+
+def mollified_uniform(latent: Any, width: float) -> Any:
     """Return log p(z) up to a constant: flat on [-1, 1]^d, Gaussian in the distance sum_i (|z_i| - 1)+ outside."""
-    outside = jnp.sum(jnp.maximum(jnp.abs(latent) - 1.0, 0.0), axis=-1)
+    xp = namespace_of(latent)
+    outside = xp.sum(xp.maximum(xp.abs(latent) - 1.0, 0.0), axis=-1)
     return -0.5 * (outside / width) ** 2
 
 
-def flow_loss(flow: Flow, action: jax.Array, condition: jax.Array, width: float) -> jax.Array:
+def flow_loss(flow: Flow, action: Any, condition: Any, width: float) -> Any:
     """Return -mean [log p(f(x | y)) + log |det J_f|] over feasible samples, the forward divergence."""
     latent = to_latent(flow, action, condition)
-    return -jnp.mean(mollified_uniform(latent.value, width) + latent.log_slope)
+    return -namespace_of(action).mean(mollified_uniform(latent.value, width) + latent.log_slope)

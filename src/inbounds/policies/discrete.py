@@ -1,13 +1,12 @@
-"""Actions whose entries are whole numbers: levels of each entry, counted from the lower end of its range."""
+"""Integer actions: levels of each entry, counted from the lower end of its range."""
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from inbounds.constraints.arrays import namespace_of
 from inbounds.errors import ConfigurationError
-from inbounds.policies.proposal import ActionBox
+from inbounds.policies.box import ActionBox, ArrayT
 
 
 def level_count(box: ActionBox) -> int:
@@ -21,11 +20,15 @@ def level_count(box: ActionBox) -> int:
     return int(widths.flat[0]) + 1
 
 
-def to_levels(box: ActionBox, action: jax.Array) -> jax.Array:
+def to_levels(box: ActionBox, action: ArrayT) -> ArrayT:
     """Return the level of each entry of an action in the environment's units."""
-    return jnp.round(action - box.low).astype(jnp.int32)
+    xp = namespace_of(action)
+    level: ArrayT = xp.astype(xp.round(action - xp.asarray(box.low)), xp.int32)
+    return level
 
 
-def from_levels(box: ActionBox, level: jax.Array) -> jax.Array:
+def from_levels(box: ActionBox, level: ArrayT) -> ArrayT:
     """Return the action in the environment's units."""
-    return jnp.asarray(box.low) + level.astype(jnp.float32)
+    xp = namespace_of(level)
+    action: ArrayT = xp.asarray(box.low) + xp.astype(level, xp.float32)
+    return action

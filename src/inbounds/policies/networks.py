@@ -1,110 +1,87 @@
-"""Multilayer perceptrons as plain arrays, and critics stacked side by side; a network is a tuple of layers."""
+"""Multilayer perceptrons as plain arrays of any array library; a network is a tuple of layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+
+from inbounds.constraints.arrays import is_jax, namespace_of, without_gradient
+from inbounds.policies.box import ArrayT
 
 
 class Layer(NamedTuple):
     """An affine map: `inputs @ weight + bias`."""
 
-    weight: jax.Array
-    bias: jax.Array
+    weight: Any
+    bias: Any
 
 
 class InputLayer(NamedTuple):
     """A first layer that sees `(inputs - input_shift) / input_scale`; shift and scale are frozen, not learnt."""
 
-    weight: jax.Array
-    bias: jax.Array
-    input_shift: jax.Array
-    input_scale: jax.Array
+    weight: Any
+    bias: Any
+    input_shift: Any
+    input_scale: Any
 
 
 Network = tuple[Layer | InputLayer, ...]
 
 
 class InputScale(NamedTuple):
-    """What the entries of an observation are relative to inside the networks; constraints read them raw."""
+    """Shift and scale of the entries of an observation inside the networks; constraints read them raw."""
 
     shift: NDArray[np.float32]
     scale: NDArray[np.float32]
 
 
-def init_network(key: jax.Array, sizes: Sequence[int], inputs: InputScale | None = None) -> Network:
-    """Draw weights from Xavier's uniform distribution and set biases to zero, as the published code does.
-
-    With `inputs`, the first entries of the input are shifted and scaled; those that follow (a preference, an
-    action) are left as they are.
-    """
-    keys = jax.random.split(key, len(sizes) - 1)
-    initialise = jax.nn.initializers.glorot_uniform()
-    layers: list[Layer | InputLayer] = [
-        Layer(initialise(layer_key, (before, after), jnp.float32), jnp.zeros(after, jnp.float32))
-        for layer_key, before, after in zip(keys, sizes[:-1], sizes[1:], strict=True)
-    ]
-    if inputs is not None:
-        others = sizes[0] - len(inputs.shift)
-        shift = jnp.concatenate([jnp.asarray(inputs.shift, jnp.float32), jnp.zeros(others, jnp.float32)])
-        scale = jnp.concatenate([jnp.asarray(inputs.scale, jnp.float32), jnp.ones(others, jnp.float32)])
-        layers[0] = InputLayer(layers[0].weight, layers[0].bias, shift, scale)
-    return tuple(layers)
-
-
-def apply_network(network: Network, inputs: jax.Array) -> jax.Array:
-    """Return the outputs for a batch of inputs; hidden layers are rectified, the last one is linear."""
+def apply_network(network: Network, inputs: ArrayT) -> ArrayT:
+    """Return the outputs for inputs (..., size); hidden layers are rectified, the last one is linear."""
     return after_first_layer(network, first_layer(network, inputs))
 
 
-def first_layer(network: Network, inputs: jax.Array) -> jax.Array:
+def first_layer(network: Network, inputs: ArrayT) -> ArrayT:
     """Return the first layer's output before it is rectified."""
     first = network[0]
     if isinstance(first, InputLayer):
-        # Without a gradient Adam does not move them: what was measured beforehand stays as it is.
-        shift, scale = jax.lax.stop_gradient((first.input_shift, first.input_scale))
+        # Without a gradient Adam does not move them.
+        shift, scale = without_gradient(first.input_shift), without_gradient(first.input_scale)
         inputs = (inputs - shift) / scale
-    return inputs @ first.weight + first.bias
+    return affine(first, inputs)
 
 
-def after_first_layer(network: Network, hidden: jax.Array) -> jax.Array:
+def after_first_layer(network: Network, hidden: ArrayT) -> ArrayT:
     """Return the network's outputs, given that of its first layer before it is rectified."""
     for layer in network[1:]:
-        hidden = jax.nn.relu(hidden) @ layer.weight + layer.bias
+        hidden = affine(layer, rectified(hidden))
     return hidden
 
 
-def init_critics(
-    keys: Sequence[jax.Array] | jax.Array,
-    inputs: int,
-    hidden: tuple[int, ...],
-    outputs: int = 1,
-    scale: InputScale | None = None,
-) -> Network:
-    """Return one new critic of (observation, action) per key, stacked on a leading axis."""
-    critics = [init_network(key, (inputs, *hidden, outputs), scale) for key in keys]
-    stacked: Network = jax.tree.map(lambda *layers: jnp.stack(layers), *critics)
-    return stacked
+def affine(layer: Layer | InputLayer, inputs: ArrayT) -> ArrayT:
+    """Return `inputs @ weight + bias`."""
+    xp = namespace_of(inputs)
+    weight, bias = layer.weight, layer.bias
+    if isinstance(weight, np.ndarray) and xp is not np:  # the constants of a graph
+        weight, bias = xp.asarray(weight), xp.asarray(bias)
+    output: ArrayT = xp.matmul(inputs, weight) + bias
+    return output
 
 
-def q_values(critic: Network, observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Return (batch, critics, outputs) for observations and actions in [-1, 1]."""
-    inputs = jnp.concatenate([observation, action], axis=-1)
-    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, inputs), 0, 1)
+def rectified(values: Any) -> Any:
+    """Return max(x, 0), with the derivative 0 at 0."""
+    if is_jax(values):
+        import jax
+
+        return jax.nn.relu(values)
+    return namespace_of(values).maximum(values, 0.0)
 
 
-def export_network(name: str, network: Network) -> dict[str, Any]:
-    """Return a network under the names that deployment reads: its layers, and apart what its inputs are relative to."""
-    first = network[0]
-    if not isinstance(first, InputLayer):
-        return {name: network}
-    return {
-        name: (Layer(first.weight, first.bias), *network[1:]),
-        f"{name}/input_shift": first.input_shift,
-        f"{name}/input_scale": first.input_scale,
-    }
+def with_preference(observation: ArrayT, preference: Any) -> ArrayT:
+    """Append a preference (..., 2) to observations (..., size), whose leading axes it is repeated along."""
+    xp = namespace_of(observation)
+    shape = (*observation.shape[:-1], preference.shape[-1])  # type: ignore[attr-defined]  # ArrayT is any array
+    spread = xp.broadcast_to(preference, shape)
+    joined: ArrayT = xp.concat([observation, spread], axis=-1)
+    return joined

@@ -115,11 +115,8 @@ def meaning_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
     seeds = (
         {name: training.get(name) for name in ("seed", "seeds")} if isinstance(training, Mapping) else None
     )
-    names = ("task", "observation_size", "action_low", "action_high", "constraint", "learner")
-    meaning = {**{name: config.get(name) for name in names}, "training": seeds}
-    start = config.get("starting_action")
-    # One for all states is in the network; runs that say nothing of it are older, and sealed without it.
-    return {**meaning, "starting_action": start} if isinstance(start, Mapping) else meaning
+    names = ("task", "observation_size", "action_low", "action_high", "constraint", "learner", "head")
+    return {**{name: config.get(name) for name in names}, "training": seeds}
 
 
 def checksum(data: bytes) -> str:

@@ -59,16 +59,7 @@ class Training:
             folder,
             callbacks,
         )
-        self.spec = Spec.of(
-            task.observation_size,
-            task.action_low,
-            task.action_high,
-            task.constraint,
-            task.observation_shift,
-            task.observation_scale,
-            task.starting_action,
-            task.discount,
-        )
+        self.spec = spec_of(task)
         self.seeds = list(range(config.seed, config.seed + config.seeds))
         self.environments = config.environments or default_environments()
         updates = max(1, round(self.environments * config.updates_per_step))
@@ -313,10 +304,25 @@ def _next_multiple(step: int, interval: int) -> int:
     return (step // interval + 1) * interval
 
 
+def spec_of(task: Task) -> Spec:
+    """Return the parts of a task that a learner reads."""
+    return Spec.of(
+        task.observation_size,
+        task.action_low,
+        task.action_high,
+        task.constraint,
+        task.observation_shift,
+        task.observation_scale,
+        task.starting_action,
+        task.discount,
+    )
+
+
 def resolved(
     task: Task, learner: Learner, learner_name: str, config: TrainingConfig, environments: int
 ) -> dict[str, Any]:
     """Return every value of a run, with nothing left to defaults, so that its folder explains itself."""
+    head = learner.head(spec_of(task))
     settings = dataclasses.asdict(learner)  # type: ignore[call-overload]  # every learner is a dataclass
     return {
         "task": task.name,
@@ -334,6 +340,7 @@ def resolved(
         "action_high": task.action_high,
         "constraint": task.constraint.to_json(),
         "learner": {"name": learner_name, **settings},
+        "head": None if head is None else head.to_json(),
         "training": {
             **dataclasses.asdict(config),
             "environments": environments,

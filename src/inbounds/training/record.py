@@ -206,6 +206,7 @@ CONFIG_SHAPE = {
     "reward_divisor?": FINITE,
     "reward_shift?": FINITE,
     "learner": {"name": str},
+    "head?": ({"kind": str}, None),
     "training": {
         "steps": COUNT,
         "seed": COUNT,

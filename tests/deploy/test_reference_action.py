@@ -1,7 +1,8 @@
-"""Means that are counted from an action in the observation: deployed as they were learnt, and checked when read."""
+"""Means that are residuals around an observed reference action: deployed as they were learnt, and checked when read."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 import inbounds as ib
 from inbounds.auditing.audited_policy import open_policy
 from inbounds.deploy.export import export
-from inbounds.deploy.export_check import compare, session
+from inbounds.deploy.export_check import compare
 from inbounds.deploy.export_manifest import sealed
 from inbounds.deploy.policy import load
 from inbounds.errors import CheckpointError, InvalidInputError
 from inbounds.learners.learner import Spec
+from inbounds.policies.heads import SquashedGaussian
 from inbounds.tasks.task import Task
 from inbounds.training.checkpoint import flatten
 from inbounds.training.config import TrainingConfig
@@ -86,7 +88,8 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("kind", ["path", "exported"])
 def test_the_deployed_distribution_is_that_of_the_learner(trained: Trained, kind: str) -> None:
     policy = load(getattr(trained, kind), preference=PREFERENCE)
-    assert (policy.start is not None) == (trained.task.name == "bss3z")
+    head: Any = policy.head
+    assert (head.reference is not None) == (trained.task.name == "bss3z")
     seen, weights = trained.observations.astype(np.float32), jnp.asarray(PREFERENCE)
     proposal = trained.learner.policy(trained.state.params.actor, trained.spec, jnp.asarray(seen), weights)
     assert np.std(proposal.mean, axis=0).min() > 0.01, "all states are alike to this network"
@@ -106,11 +109,12 @@ def test_deployed_actions_and_draws_are_those_of_the_learner(trained: Trained) -
     samples = trained.learner.samples(*about, jnp.asarray(PREFERENCE), key, count)
     noise = np.asarray(jax.random.normal(key, samples.shape))
     for seen, rows, expected in zip(trained.observations, noise, np.asarray(samples), strict=True):
-        drawn = policy.head.drawn(policy.forward(seen.astype(np.float32)), rows)  # type: ignore[attr-defined]
+        forward: Any = policy.forward
+        drawn = forward.drawn(forward(seen.astype(np.float32)), rows)
         np.testing.assert_allclose(drawn / width, expected / width, atol=1e-5)
 
 
-def test_the_graph_counts_from_the_same_start(trained: Trained) -> None:
+def test_the_graph_acts_around_the_same_reference_action(trained: Trained) -> None:
     found = compare(trained.exported, observations=trained.observations)
     assert found.violations == 0 and found.other_choices == 0 and found.largest_difference < 1e-5
 
@@ -135,10 +139,11 @@ def test_a_policy_that_has_learnt_nothing_leaves_every_bike_where_it_stands(tmp_
     np.testing.assert_allclose(acted, wanted, atol=1e-3)
 
 
-def test_a_policy_that_begins_in_the_box_does_not_count_from_the_task_s_start(tmp_path: Path) -> None:
+def test_a_policy_that_begins_in_the_box_ignores_the_task_s_reference_action(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", "bss3z", warm_start=False)
-    assert load(run.path).start is None and load(run.exported).start is None
-    assert json.loads((run.exported / "policy.json").read_text())["starting_action"] is None
+    for folder in (run.path, run.exported):
+        head: Any = load(folder).head
+        assert head.reference is None
 
 
 # Readings of all kinds, and hostile ones
@@ -146,15 +151,14 @@ def test_a_policy_that_begins_in_the_box_does_not_count_from_the_task_s_start(tm
 D, SIZE = 3, 5
 LOW, HIGH = np.array([-1.0, 0.0, -2.0]), np.array([1.0, 2.0, 3.0])
 SET = ib.SumBand(total=1.0, tolerance=0.8) & ib.Box(LOW, HIGH)
-COUNTING = {"name": "aram", "proposals": 10, "warm_start": True}
+AROUND = SquashedGaussian(proposals=10, preference_size=2, min_return_weight=0.5)
 
 
-def synthetic(folder: Path, start: Any, learner: dict[str, Any] = COUNTING) -> Path:
-    """Write a run of a random network that counts from a start."""
-    inputs = SIZE + (2 if learner["name"] == "aram" else 0)
-    arrays = random_network(np.random.default_rng(0), (inputs, 8, 2 * D))
+def synthetic(folder: Path, reference: Any) -> Path:
+    """Write a run of a random network around a reference action, given as JSON."""
+    arrays = random_network(np.random.default_rng(0), (SIZE + 2, 8, 2 * D))
     limits = {"observation_size": SIZE, "low": LOW, "high": HIGH}
-    return write_run(folder, SET, arrays, **limits, learner=learner, starting_action=start)
+    return write_run(folder, SET, arrays, **limits, head={**AROUND.to_json(), "reference": reference})
 
 
 @pytest.mark.parametrize(
@@ -206,26 +210,25 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("start", HOSTILE.values(), ids=HOSTILE)
-def test_a_start_that_is_no_action_of_the_observation_is_refused(start: Any, tmp_path: Path) -> None:
+def test_a_reference_that_is_no_action_of_the_observation_is_refused(start: Any, tmp_path: Path) -> None:
     run = synthetic(tmp_path / "run", start)
     for opened in (load, export):
         with pytest.raises(CheckpointError, match=r"(Restore|restore)"):
             opened(run)
     folder = export(synthetic(tmp_path / "sound", ib.obs[0:3].to_json())).path
-    rewritten(folder, lambda manifest: manifest.update(starting_action=start))
+    rewritten(folder, lambda manifest: manifest["head"].update(reference=start))
     with pytest.raises(CheckpointError, match=r"(Restore|restore)"):
         load(folder)
 
 
-@pytest.mark.parametrize("start", [True, 3, "obs[0:3]", 1e300])
-def test_a_start_of_another_type_is_refused(start: Any, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="starting_action"):
+@pytest.mark.parametrize("start", [True, 3, "obs[0:3]", 1e300, [0.0, 1.0, 0.0]])
+def test_a_reference_of_another_type_is_refused(start: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="reference"):
         load(synthetic(tmp_path / "run", start))
     folder = export(synthetic(tmp_path / "sound", ib.obs[0:3].to_json())).path
-    rewritten(folder, lambda manifest: manifest.update(starting_action=start))
-    for opened in (load, session):
-        with pytest.raises(CheckpointError, match="starting_action"):
-            opened(folder)
+    rewritten(folder, lambda manifest: manifest["head"].update(reference=start))
+    with pytest.raises(CheckpointError, match="reference"):
+        load(folder)
 
 
 def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -235,33 +238,17 @@ def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     (folder / "policy.json").write_text(json.dumps(sealed(manifest)))
 
 
-@pytest.mark.parametrize("changed", [ib.obs[1:4].to_json(), None, [0.0, 1.0, 0.0]])
-def test_a_start_that_was_changed_after_training_is_noticed(changed: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", [ib.obs[1:4].to_json(), None])
+def test_a_reference_that_was_changed_after_training_is_noticed(changed: Any, tmp_path: Path) -> None:
     run = synthetic(tmp_path / "run", ib.obs[0:3].to_json())
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "starting_action": changed}))
+    config["head"]["reference"] = changed
+    (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="another run"):
         load(run)
 
 
-def test_files_that_are_older_than_starts_are_read_without_one(tmp_path: Path) -> None:
-    run = synthetic(tmp_path / "run", None, {"name": "aram", "proposals": 10})
-    config = json.loads((run / "config.json").read_text())
-    del config["starting_action"]
-    (run / "config.json").write_text(json.dumps(config))
-    policy = load(run)
-    assert policy.start is None
-    np.testing.assert_array_equal(policy.act(np.ones(SIZE)), load(export(run).path).act(np.ones(SIZE)))
-
-
-def test_an_export_with_a_start_has_a_version_that_older_libraries_refuse(tmp_path: Path) -> None:
-    manifest = json.loads(
-        (export(synthetic(tmp_path / "run", ib.obs[0:3].to_json())).path / "policy.json").read_text()
-    )
-    assert manifest["version"] == 2 and manifest["starting_action"] == ib.obs[0:3].to_json()
-
-
-def test_a_box_without_width_is_counted_from_its_middle(tmp_path: Path) -> None:
+def test_an_entry_without_width_stays_at_its_value(tmp_path: Path) -> None:
     low = np.array([-1.0, 1.0, -1.0])
     high = np.array([1.0, 1.0, 1.0])
     run = write_run(
@@ -271,8 +258,7 @@ def test_a_box_without_width_is_counted_from_its_middle(tmp_path: Path) -> None:
         observation_size=SIZE,
         low=low,
         high=high,
-        learner=COUNTING,
-        starting_action=ib.obs[0:3].to_json(),
+        head=dataclasses.replace(AROUND, reference=ib.obs[0:3]),
     )
     action = load(run).act(np.array([0.2, 1.0, -0.4, 0.0, 0.0]))
     assert action[1] == 1.0 and np.isfinite(action).all()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from inbounds.policies.argmax_flow import (
+from inbounds.learners.argmax_flow import (
     drawn_levels,
     explained,
     init_argmax_flow,

@@ -1,4 +1,4 @@
-"""Argmax flows: a law over whole numbers as the largest of real numbers that a flow makes (arXiv:2102.05379).
+"""Argmax flows: a distribution over integers as the largest of real numbers that a flow makes (arXiv:2102.05379).
 
 Each of d entries with K levels gets K real numbers v, drawn from a conditional flow; the level of the largest is the
 action. pi(a|s) is the integral of p(v|s) over all v with that argmax, which only bounds can give.
@@ -12,9 +12,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from inbounds.policies.coupling_flow import Flow, init_flow, to_action, to_action_with_slope, to_latent
-from inbounds.policies.networks import Network, apply_network, init_network
-from inbounds.policies.proposal import Proposal, proposal_from_output
+from inbounds.learners.networks import init_flow, init_network
+from inbounds.policies.coupling_flow import Flow, to_action, to_action_with_slope, to_latent
+from inbounds.policies.gaussian import Gaussian, gaussian_of
+from inbounds.policies.networks import Network, apply_network
 
 
 class ArgmaxFlow(NamedTuple):
@@ -46,7 +47,7 @@ def init_argmax_flow(
     layers: int,
     posterior_layers: int,
 ) -> ArgmaxFlow:
-    """Return a fresh policy: nearly uniform, since all numbers of an entry start with the same law."""
+    """Return a fresh policy: nearly uniform, since all numbers of an entry start with the same base."""
     base_key, flow_key, posterior_key = jax.random.split(key, 3)
     size = entries * levels
     *inner, last = init_network(base_key, (observation, *hidden, 2 * size))
@@ -57,9 +58,9 @@ def init_argmax_flow(
     )
 
 
-def base_law(policy: ArgmaxFlow, observation: jax.Array) -> Proposal:
+def base_distribution(policy: ArgmaxFlow, observation: jax.Array) -> Gaussian:
     """Return the conditional Gaussian."""
-    return proposal_from_output(apply_network(policy.base, observation))
+    return gaussian_of(apply_network(policy.base, observation))
 
 
 def log_normal(noise: jax.Array) -> jax.Array:
@@ -69,17 +70,17 @@ def log_normal(noise: jax.Array) -> jax.Array:
 
 def drawn_levels(policy: ArgmaxFlow, observation: jax.Array, noise: jax.Array, levels: int) -> jax.Array:
     """Return the levels (..., entries) that noise (..., entries * levels) leads to."""
-    law = base_law(policy, observation)
-    numbers = to_action(policy.flow, law.mean + jnp.exp(law.log_std) * noise, observation)
+    base = base_distribution(policy, observation)
+    numbers = to_action(policy.flow, base.mean + jnp.exp(base.log_std) * noise, observation)
     return jnp.argmax(numbers.reshape(*numbers.shape[:-1], -1, levels), axis=-1)
 
 
 def log_numbers(policy: ArgmaxFlow, observation: jax.Array, numbers: jax.Array) -> jax.Array:
     """Return log p(v|s)."""
-    law = base_law(policy, observation)
+    base = base_distribution(policy, observation)
     latent = to_latent(policy.flow, numbers, observation)
-    noise = (latent.value - law.mean) * jnp.exp(-law.log_std)
-    return log_normal(noise) - jnp.sum(law.log_std, axis=-1) + latent.log_slope
+    noise = (latent.value - base.mean) * jnp.exp(-base.log_std)
+    return log_normal(noise) - jnp.sum(base.log_std, axis=-1) + jnp.asarray(latent.log_slope)
 
 
 class Explained(NamedTuple):
