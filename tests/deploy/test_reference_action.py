@@ -64,7 +64,7 @@ def run_of(folder: Path, name: str, is_moved: bool = True, **settings: Any) -> T
         task.constraint,
         shift.astype(np.float32),
         scale.astype(np.float32),
-        task.starting_action,
+        task.reference_action,
     )
     state = learner.init(jax.random.key(0), spec)
     if is_moved:

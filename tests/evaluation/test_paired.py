@@ -23,7 +23,11 @@ def run_of(warm_start: bool) -> TrainedRun:
     """Return two seeds of a learner that has just begun."""
     learner = ib.Aram(hidden=(4,), warm_start=warm_start)
     spec = Spec.of(
-        TASK.observation_size, TASK.action_low, TASK.action_high, TASK.constraint, start=TASK.starting_action
+        TASK.observation_size,
+        TASK.action_low,
+        TASK.action_high,
+        TASK.constraint,
+        reference_action=TASK.reference_action,
     )
     states = jax.vmap(lambda key: learner.init(key, spec))(seed_keys(0, 2))
     return TrainedRun(RunFolder(Path("unused")), TASK, learner, spec, (0, 1), states, 0)

@@ -19,8 +19,8 @@ from inbounds.replay.buffer import Transition
 SMALL = {"hidden": (8,), "batch_size": 16, "proposals": 4}
 LOW, HIGH = np.zeros(2, np.float32), np.array([2.0, 4.0], np.float32)
 ALLOWED = ib.SumBand(total=2.0, tolerance=1.0) & ib.Box(LOW, HIGH)
-OBSERVED = Spec.of(3, LOW, HIGH, ALLOWED, start=ib.obs[1:3])
-FIXED = Spec.of(3, LOW, HIGH, ALLOWED, start=np.array([0.5, 1.0], np.float32))
+OBSERVED = Spec.of(3, LOW, HIGH, ALLOWED, reference_action=ib.obs[1:3])
+FIXED = Spec.of(3, LOW, HIGH, ALLOWED, reference_action=np.array([0.5, 1.0], np.float32))
 NOWHERE = Spec.of(3, LOW, HIGH, ALLOWED)
 SEEN = jnp.asarray([[7.0, 0.5, 1.0], [-40.0, 1.9, 0.3], [0.0, 1.0, 3.8]])
 PREFERENCE = jnp.asarray([0.7, 0.3])

@@ -15,7 +15,7 @@ from inbounds.policies.acceptance import accept_first
 from tests.learners import probes
 
 SPEC = Spec.of(3, -np.ones(2, np.float32), np.ones(2, np.float32), probes.boundary_optimum().task.constraint)
-WARM = SPEC._replace(start=jnp.zeros(2))
+WARM = SPEC._replace(reference_action=jnp.zeros(2))
 SMALL = {"hidden": (8,), "batch_size": 8}
 SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
 

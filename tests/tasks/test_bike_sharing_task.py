@@ -123,7 +123,7 @@ def test_the_unwrapped_environment_refuses_what_the_environment_refuses(environm
 def test_a_policy_may_start_with_leaving_every_bike_where_it_stands(name):
     task = bike_sharing_task(name)
     observation, _ = task.make_environment().reset(seed=3)
-    start = task.starting_action.read(observation)
+    start = task.reference_action.read(observation)
     standing = [entry.startswith("bikes standing") for entry in task.observation_names]
     np.testing.assert_array_equal(start, observation[standing])
     assert task.constraint.contains(observation, start)

@@ -152,7 +152,7 @@ def test_gymnasiums_own_checker_finds_nothing(name: str) -> None:
 
 def test_a_policy_may_start_well_inside_of_the_set(name: str) -> None:
     task = network_task(name)
-    start = np.asarray(task.starting_action, np.float64)
+    start = np.asarray(task.reference_action, np.float64)
     assert start.shape == (task.action_size,) and task.constraint.contains(None, start)
     assert (
         float(task.constraint.violation(None, start)) < -0.01
@@ -163,11 +163,11 @@ def test_a_policy_may_start_well_inside_of_the_set(name: str) -> None:
 @pytest.mark.parametrize("start", ["nsfnet", "nsfnet20d"])
 def test_learners_begin_with_rates_that_earn_more_than_the_interior_point(start: str) -> None:
     task = network_task(start)
-    assert isinstance(task.starting_action, np.ndarray)
+    assert isinstance(task.reference_action, np.ndarray)
     interior = np.asarray(task.constraint.interior_point(dimension=task.action_size))
-    assert float(task.constraint.violation(None, task.starting_action)) < -0.2  # not at the edge
+    assert float(task.constraint.violation(None, task.reference_action)) < -0.2  # not at the edge
     earned = []
-    for action in (task.starting_action, interior):
+    for action in (task.reference_action, interior):
         assert task.host is not None
         environments = task.host(16, 1)
         environments.reset(list(range(100, 116)))

@@ -67,7 +67,7 @@ class TrainedRun:
             task.constraint,
             recorded_scale(folder, config, "observation_shift", task.observation_shift),
             recorded_scale(folder, config, "observation_scale", task.observation_scale),
-            task.starting_action,
+            task.reference_action,
             task.discount,
         )
         first, count = config["training"]["seed"], config["training"]["seeds"]

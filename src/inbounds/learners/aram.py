@@ -218,7 +218,7 @@ class Aram(Learner):
 
     def starts_warm(self, spec: Spec) -> bool:
         """Return whether the first policy lies narrowly around the task's reference action."""
-        return self.warm_start and spec.start is not None
+        return self.warm_start and spec.reference_action is not None
 
     def adapts_eta(self, spec: Spec) -> bool:
         """Return whether eta follows the acceptance rate."""
@@ -231,9 +231,9 @@ class Aram(Learner):
         inputs = spec.observation_size + self.preference_size
         actor = init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs)
         if self.starts_warm(spec):
-            is_observed = isinstance(spec.start, Reference)
+            is_observed = isinstance(spec.reference_action, Reference)
             actor = narrow_around(
-                actor, None if is_observed else before_squashing(spec.box, jnp.asarray(spec.start))
+                actor, None if is_observed else before_squashing(spec.box, jnp.asarray(spec.reference_action))
             )
         outputs = 2 if self.preference is None else 1
         critic = init_critics(critic_keys, inputs + spec.box.size, self.hidden, outputs, spec.inputs)
@@ -277,7 +277,9 @@ class Aram(Learner):
             preference_size=self.preference_size,
             min_return_weight=self.min_return_weight,
             student_df=self.student_df,
-            reference=spec.start if self.warm_start and isinstance(spec.start, Reference) else None,
+            reference=spec.reference_action
+            if self.warm_start and isinstance(spec.reference_action, Reference)
+            else None,
         )
 
     def policy(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> Gaussian:

@@ -30,8 +30,8 @@ class Spec(NamedTuple):
     constraint: Constraint
     inputs: InputScale | None = None
     """Shift and scale of the observations inside the networks; None leaves them as they are."""
-    start: Reference | NDArray[np.float32] | None = None
-    """The task's reference action, a part of the observation or the same in all states, for a warm start."""
+    reference_action: Reference | NDArray[np.float32] | None = None
+    """A sensible action of the task, a part of the observation or the same in all states, for a warm start."""
     discount: float = 0.99
     """Discount factor, for learners that have none of their own."""
 
@@ -44,13 +44,13 @@ class Spec(NamedTuple):
         constraint: Constraint,
         shift: NDArray[np.float32] | None = None,
         scale: NDArray[np.float32] | None = None,
-        start: Reference | NDArray[np.float32] | None = None,
+        reference_action: Reference | NDArray[np.float32] | None = None,
         discount: float = 0.99,
     ) -> Spec:
         """Build a spec from the bounds of the action box and, where given, scales and a reference action."""
         box = ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32))
         inputs = None if shift is None or scale is None else InputScale(shift, scale)
-        return cls(observation_size, box, constraint, inputs, start, discount)
+        return cls(observation_size, box, constraint, inputs, reference_action, discount)
 
     def relative(self, observation: jax.Array) -> jax.Array:
         """Return scaled observations, for networks whose first layer does not scale them itself."""

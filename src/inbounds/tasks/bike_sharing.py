@@ -337,5 +337,5 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
             "epoch",
         ),
         action_names=tuple(f"bikes wanted in {place}" for place in places),
-        starting_action=obs[system.zones : 2 * system.zones],  # leave every bike where it stands
+        reference_action=obs[system.zones : 2 * system.zones],  # leave every bike where it stands
     )

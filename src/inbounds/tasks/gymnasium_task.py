@@ -44,7 +44,7 @@ def parts_from_gymnasium(
     name: str | None,
     horizon: int | None,
     first_previous_action: Any,
-    starting_action: Any = None,
+    reference_action: Any = None,
 ) -> dict[str, Any]:
     """Look at one environment and return the fields of its task, less the reward's scale."""
     make, own_name = maker_of(environment)
@@ -146,7 +146,7 @@ def parts_from_gymnasium(
         "observation_names": entry_names(interface.observation_parts),
         "action_names": entry_names(actions.named_sizes()),
         "observation_parts": interface.observation_parts,
-        "starting_action": sensible_start(starting_action, interface, bounds, task_name),
+        "reference_action": sensible_start(reference_action, interface, bounds, task_name),
     }
 
 
@@ -158,7 +158,7 @@ def sensible_start(
     if start is None:
         return None
     if isinstance(start, Reference):
-        found = resolved_reference(start, places_of(interface), f"{task_name}: starting_action")
+        found = resolved_reference(start, places_of(interface), f"{task_name}: reference_action")
         available = sum(length for _, length in parts)
         if found.least_size <= available and found.read(np.zeros(available)).shape == (size,):
             return found
@@ -170,7 +170,7 @@ def sensible_start(
         if values.shape == (size,) and values.dtype.kind in "fiu" and np.isfinite(values).all():
             return start_in_box(values.astype(np.float64), bounds, task_name)
     raise ConfigurationError(
-        f"{task_name}: starting_action={start} is no action of {size} entries. Give {size} finite numbers, or "
+        f"{task_name}: reference_action={start} is no action of {size} entries. Give {size} finite numbers, or "
         f"ib.obs[...] that reads {size} entries of the observation: {describe_parts(parts)}."
     )
 
@@ -183,7 +183,7 @@ def start_in_box(start: NDArray[np.float64], bounds: Bounds, task_name: str) -> 
     if is_beyond.any():
         entry = int(np.argmax(is_beyond))
         raise ConfigurationError(
-            f"{task_name}: entry {entry} of starting_action is {start[entry]:g}, but actions lie in "
+            f"{task_name}: entry {entry} of reference_action is {start[entry]:g}, but actions lie in "
             f"[{bounds.low[entry]:g}, {bounds.high[entry]:g}] there. Give it in the units that env.step receives."
         )
     return inside.astype(np.float32)

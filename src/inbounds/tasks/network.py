@@ -141,5 +141,5 @@ def network_task(name: str) -> Task:
             for feature, unit in zip(FEATURES, units, strict=True)
         ),
         action_names=layout.flow_names(),
-        starting_action=np.asarray(layout.good_rates, np.float32),
+        reference_action=np.asarray(layout.good_rates, np.float32),
     )

@@ -67,7 +67,7 @@ class Task:
     """Episodes that judge a policy while it learns, unless a run passes `episodes`; many where they are short."""
     is_reward_scaled: bool = False
     """The scale of rewards was chosen for training, and learners measure no other."""
-    starting_action: Reference | NDArray[np.float32] | None = None
+    reference_action: Reference | NDArray[np.float32] | None = None
     """An action that is sensible before anything is learnt: entries of the observation (the present allocation), or one
     for all states; learners may begin there."""
 
@@ -83,7 +83,7 @@ class Task:
         first_previous_action: Any = None,
         ends_only_in_failure: bool = False,
         discount: float = 0.99,
-        starting_action: Any = None,
+        reference_action: Any = None,
     ) -> None:
         """Pair an environment with its constraint.
 
@@ -107,7 +107,7 @@ class Task:
                 fallen), and not by success: then learners may lift all rewards above zero, as they would like.
             discount: what a reward one step later is worth, for learners that leave it to the task, as ARAM does.
                 Where effects of an action fade within a few steps, 0.9 shows better than 0.99 how actions differ.
-            starting_action: an action that is known to be sensible, or `ib.obs[...]` where the observation holds one
+            reference_action: an action that is known to be sensible, or `ib.obs[...]` where the observation holds one
                 (the present allocation, say); policies begin narrowly around it.
         """
         from inbounds.tasks.gymnasium_task import parts_from_gymnasium
@@ -120,7 +120,7 @@ class Task:
             name=name,
             horizon=horizon,
             first_previous_action=first_previous_action,
-            starting_action=starting_action,
+            reference_action=reference_action,
         )
         defaults = {
             field.name: field.default

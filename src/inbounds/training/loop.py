@@ -313,7 +313,7 @@ def spec_of(task: Task) -> Spec:
         task.constraint,
         task.observation_shift,
         task.observation_scale,
-        task.starting_action,
+        task.reference_action,
         task.discount,
     )
 
@@ -330,9 +330,9 @@ def resolved(
         "observation_parts": task.observation_parts,
         "observation_shift": task.observation_shift,
         "observation_scale": task.observation_scale,
-        "starting_action": task.starting_action.to_json()
-        if isinstance(task.starting_action, Reference)
-        else task.starting_action,
+        "reference_action": task.reference_action.to_json()
+        if isinstance(task.reference_action, Reference)
+        else task.reference_action,
         "discount": task.discount,
         "reward_divisor": task.reward_divisor,
         "reward_shift": task.reward_shift,
