@@ -313,7 +313,7 @@ def main() -> None:
     policy = numpy_policy(problem, "hard")
     for state in problem.states:
         policy.act(state)
-    share = policy.proposals_accepted / policy.proposals_judged
+    share = policy.proposals_accepted / policy.proposals_checked
     print(f"hard case: {share:.1%} of the proposals are feasible, {policy.projections} of {STATES} projected")
     about = {"rounds": ROUNDS, "calls": CALLS, "proposals": PROPOSALS, "hard_case_acceptance": share}
     save_result("latency", {**about, "targets": TARGETS, "rows": measured, "skipped": skipped})

@@ -27,7 +27,7 @@ PACKAGES = (
 
 
 def provenance() -> dict[str, object]:
-    """Return what a reader needs to judge or repeat a measurement made now, in this process."""
+    """Return what a reader needs to check or repeat a measurement made now, in this process."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),

@@ -82,7 +82,7 @@ def test_a_published_policy_passes_and_says_what_it_projected() -> None:
     assert again.mean_return == certificate.mean_return and again.digest == certificate.digest
 
 
-def test_a_policy_with_another_constraint_is_judged_by_the_tasks_and_the_certificate_says_so() -> None:
+def test_a_policy_with_another_constraint_is_checked_by_the_tasks_and_the_certificate_says_so() -> None:
     policy = ib.load(PUBLISHED)
     policy.constraint = ib.Ball(radius_squared=0.04) & ib.Box(-np.ones(2), np.ones(2))
     assert "another constraint" in audit(policy, TASK, steps=3).notes[0]
@@ -152,7 +152,7 @@ def test_what_cannot_be_opened_is_refused_with_the_remedy(policy: str, words: st
 
 
 def test_an_audit_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="nothing would be judged"):
+    with pytest.raises(ConfigurationError, match="nothing would be checked"):
         audit(resting, TASK, steps=0)
 
 

@@ -263,7 +263,7 @@ def test_batches_of_states_and_actions_broadcast() -> None:
 )
 @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 @pytest.mark.parametrize("method", ["contains", "violation", "project", "explain"])
-def test_an_action_that_cannot_be_judged_is_an_error(method: str, action: Any, expected: str) -> None:
+def test_an_action_that_cannot_be_checked_is_an_error(method: str, action: Any, expected: str) -> None:
     constraint = Ball(radius_squared=1.0) & Box([-1.0, -1.0], [1.0, 1.0])
     with pytest.raises(InvalidInputError, match=expected):
         getattr(constraint, method)(None, action)

@@ -60,7 +60,7 @@ def test_the_gradient_of_a_ball_is_that_of_normalising() -> None:
     np.testing.assert_allclose(action.grad.numpy(), [0.2 * 0.64, -0.2 * 0.48], rtol=1e-5)
 
 
-def test_tensors_that_cannot_be_judged_are_errors() -> None:
+def test_tensors_that_cannot_be_checked_are_errors() -> None:
     constraint = WeightedL1(weights=obs[[0, 2]], bound=1.0) & Box(-1.0, 1.0)
     with pytest.raises(InvalidInputError, match="not finite"):
         constraint.contains(torch.ones(3), torch.tensor([float("nan"), 0.0]))

@@ -1,4 +1,4 @@
-"""Acting in one state: the first feasible draw, whatever the blocks in which draws are judged, and clear refusals."""
+"""Acting in one state: the first feasible draw, whatever the blocks in which draws are checked, and clear refusals."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ def test_the_action_is_that_of_judging_the_draws_one_by_one(limited: Constraint,
         for policy in others:
             np.testing.assert_allclose(policy.act(observation), wanted, rtol=1e-6, atol=1e-7)
     # Many are accepted, and not all of them at once.
-    assert one_by_one.projections < 40 and one_by_one.proposals_judged > 100
-    # The share that is reported does not depend on how many are judged at once.
-    counted = {(policy.proposals_judged, policy.proposals_accepted) for policy in policies}
-    assert counted == {(one_by_one.proposals_judged, 50 - one_by_one.projections)}
+    assert one_by_one.projections < 40 and one_by_one.proposals_checked > 100
+    # The share that is reported does not depend on how many are checked at once.
+    counted = {(policy.proposals_checked, policy.proposals_accepted) for policy in policies}
+    assert counted == {(one_by_one.proposals_checked, 50 - one_by_one.projections)}
 
 
 def test_an_action_may_be_written_into(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_caller_may_write_into_what_it_gave_and_got() -> None:
     assert safety.correct(None, np.ones(2)) == pytest.approx([0.8, 0.8], abs=1e-3)
 
 
-def test_dtype_decides_what_leaves_and_is_what_is_judged() -> None:
+def test_dtype_decides_what_leaves_and_is_what_is_checked() -> None:
     safety = ib.SafetyFilter(BALL, dtype=np.float32)
     left = safety.correct(None, np.array([1 / 3, 1 / 3, 0.0]))
     assert left.dtype == np.float32 and BALL.violation(None, left.astype(np.float64)) <= 0.0
@@ -368,7 +368,7 @@ def test_what_is_no_single_action_is_refused(action: Any) -> None:
 
 
 def test_a_stamp_that_is_no_time_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="stamp='now' is no time"):
+    with pytest.raises(InvalidInputError, match="stamp='now' is not a time"):
         ib.SafetyFilter(BALL, stale_after=1.0).correct(None, np.zeros(3), stamp="now")  # type: ignore[arg-type]
 
 
@@ -388,7 +388,7 @@ def test_the_filter_needs_no_jax() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_a_previous_action_of_another_size_is_refused_before_anything_is_judged_by_it() -> None:
+def test_a_previous_action_of_another_size_is_refused_before_anything_is_checked_by_it() -> None:
     limit = ib.RateLimit(0.5) & ib.Box(-np.ones(2), np.ones(2))
     for last in ([0.0], [0.0] * 3):
         with pytest.raises(InvalidInputError, match=r"previous action has . entries, but an action has 2"):

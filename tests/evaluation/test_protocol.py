@@ -46,7 +46,7 @@ def test_a_policy_that_is_feasible_with_probability_p_gets_p(share: float, tmp_p
 
 
 @pytest.mark.parametrize(("at_once", "expected"), [(2**18, 3 * HORIZON), (3 * 2 * 100 * 2, 3 * 2), (1, 3)])
-def test_samples_are_judged_in_blocks_that_never_exceed_an_episode(
+def test_samples_are_evaluated_in_blocks_that_never_exceed_an_episode(
     at_once: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, widths = probe_run(tmp_path, 0.5), list[int]()
@@ -93,7 +93,7 @@ def test_draws_differ_between_steps_seeds_and_evaluations_but_not_between_repeti
     np.testing.assert_array_equal(alone.returns[0], first.returns[1])
 
 
-def test_the_policy_for_single_observations_is_the_one_that_is_judged(tmp_path: Path) -> None:
+def test_the_policy_for_single_observations_is_the_one_that_is_evaluated(tmp_path: Path) -> None:
     act = compiled_policy(probe_run(tmp_path, 0.75), (0.9, 0.1))
     np.testing.assert_allclose([act(np.array([float(step)]))[0] for step in range(4)], [0.5, -1.0, -1.0, 0.5])
     drawing = compiled_policy(probe_run(tmp_path / "other", 0.5, RejectingPolicy()), (0.9, 0.1))

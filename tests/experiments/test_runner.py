@@ -35,7 +35,7 @@ class Finished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A cell that was stopped at its first report, trained to its end, and judged elsewhere without its checkpoints.
+    """A cell that was stopped at its first report, trained to its end, and evaluated elsewhere without its checkpoints.
 
     Another request to stop comes with its last report: too late to stop the training, in time to leave the judging.
     """
@@ -101,7 +101,7 @@ def test_a_folder_keeps_its_experiment(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_suite_that_only_trains_leaves_its_cells_to_be_judged(tmp_path: Path) -> None:
+def test_a_suite_that_only_trains_leaves_its_cells_to_be_evaluated(tmp_path: Path) -> None:
     states = run_locally(plan([GOOD], tmp_path, Speeds([], "")), 1, lambda line: None, {}, train_only=True)
     (left,) = plan([GOOD], tmp_path, Speeds([], ""))
     assert states == {GOOD.name: State.TRAINED} and left.state is State.TRAINED and left.steps_left == 0

@@ -38,7 +38,7 @@ def test_a_broken_rule_is_named(action, rule):
     assert rule in RULES.explain(None, np.array(action, float))
 
 
-def test_numpy_and_jax_judge_alike():
+def test_numpy_and_jax_decide_alike():
     actions = np.random.default_rng(0).integers(0, 7, (2_000, 5)).astype(np.float32)
     actions[:120] = RULES.allowed
     np.testing.assert_array_equal(RULES.contains(None, actions), RULES.contains(None, jnp.asarray(actions)))

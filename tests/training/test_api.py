@@ -177,7 +177,7 @@ def test_the_device_is_chosen_before_anything_is_measured_on_it(task, tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_run_is_judged_by_as_many_episodes_as_its_task_asks_for_even_when_resumed(task, tmp_path):
+def test_a_run_is_evaluated_by_as_many_episodes_as_its_task_asks_for_even_when_resumed(task, tmp_path):
     settings = {name: value for name, value in SETTINGS.items() if name != "episodes"}
     fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
     asking = AssembledTask(**{**fields, "evaluation_episodes": 3})

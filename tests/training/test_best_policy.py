@@ -16,7 +16,7 @@ from inbounds.learners.aram import Aram
 from inbounds.training.api import train
 from inbounds.training.checkpoint import flatten
 from inbounds.training.config import TrainingConfig
-from inbounds.training.evaluate import Evaluator, better_of, or_latest, unjudged
+from inbounds.training.evaluate import Evaluator, better_of, or_latest, unevaluated
 from inbounds.training.loop import Training, resolved
 from inbounds.training.record import EVALUATIONS, RunFolder
 from tests.learners import probes
@@ -36,7 +36,7 @@ def policy_of(step):
 
 
 def test_every_seed_keeps_its_best_policy_and_of_equal_ones_the_first():
-    best = unjudged(policy_of(0), 2)
+    best = unevaluated(policy_of(0), 2)
     for step, returns in SCRIPT.items():
         best = better_of(best, policy_of(step), np.array(returns))
     np.testing.assert_array_equal(best.arrays["bias"], KEPT)
@@ -45,19 +45,19 @@ def test_every_seed_keeps_its_best_policy_and_of_equal_ones_the_first():
 
 
 def test_a_return_that_is_no_number_is_never_the_best():
-    best = better_of(unjudged(policy_of(0), 2), policy_of(40), np.array([np.nan, -1e9]))
+    best = better_of(unevaluated(policy_of(0), 2), policy_of(40), np.array([np.nan, -1e9]))
     np.testing.assert_array_equal(best.arrays["bias"], [0, 40])
 
 
 def test_before_its_first_evaluation_a_seed_keeps_the_latest_policy():
-    best = unjudged(policy_of(0), 2)
+    best = unevaluated(policy_of(0), 2)
     np.testing.assert_array_equal(or_latest(best, policy_of(20))["bias"], [20, 20])
     best = better_of(best, policy_of(40), np.array([np.nan, -7.0]))
     np.testing.assert_array_equal(or_latest(best, policy_of(60))["bias"], [60, 40])
 
 
 class Scripted:
-    """Evaluations whose returns are written down beforehand, and the policies that were judged."""
+    """Evaluations whose returns are written down beforehand, and the policies that were evaluated."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.policies: dict[int, dict[str, np.ndarray]] = {}
@@ -82,7 +82,7 @@ def trained(folder: Path, **settings):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run under the script: its folder, its summary, and the policies that were judged."""
+    """A run under the script: its folder, its summary, and the policies that were evaluated."""
     folder = tmp_path_factory.mktemp("kept") / "run"
     with pytest.MonkeyPatch.context() as patch:
         script = Scripted(patch)
@@ -92,14 +92,14 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_run_folder_holds_the_best_policy_of_every_seed(whole):
-    folder, _, judged = whole
+    folder, _, evaluated = whole
     kept = load_file(folder / "best.safetensors")
-    assert kept.keys() == judged[40].keys()
+    assert kept.keys() == evaluated[40].keys()
     for name, array in kept.items():
         for seed, step in enumerate(KEPT):
-            np.testing.assert_array_equal(array[seed], judged[step][name][seed], err_msg=name)
+            np.testing.assert_array_equal(array[seed], evaluated[step][name][seed], err_msg=name)
     weights = next(name for name in kept if name.endswith("weight"))
-    assert len({judged[step][weights].tobytes() for step in SCRIPT}) == 3  # or all would be the best one
+    assert len({evaluated[step][weights].tobytes() for step in SCRIPT}) == 3  # or all would be the best one
 
 
 @pytest.mark.slow
@@ -120,9 +120,9 @@ def test_a_resumed_run_still_knows_its_best_policy(whole, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_the_run_folder_holds_the_last_policy_which_load_takes_unless_told_otherwise(whole):
-    folder, _, judged = whole
+    folder, _, evaluated = whole
     for name, array in load_file(folder / "policy.safetensors").items():
-        np.testing.assert_array_equal(array, judged[120][name], err_msg=name)
+        np.testing.assert_array_equal(array, evaluated[120][name], err_msg=name)
     observation = np.zeros(load(folder).observation_size)
     actions = [
         load(folder, policy=policy).act(observation, deterministic=True) for policy in ("last", "best")
@@ -150,7 +150,7 @@ def test_a_run_saved_before_its_first_evaluation_holds_what_it_has_learnt_so_far
 
 
 @pytest.mark.slow
-def test_a_policy_that_begins_at_the_tasks_start_is_judged_before_it_learns(tmp_path):
+def test_a_policy_that_begins_at_the_tasks_start_is_evaluated_before_it_learns(tmp_path):
     learner = Aram(hidden=(4,), batch_size=16, proposals=4, critic_warmup=0)
     train(
         "bss3z",

@@ -37,7 +37,7 @@ def test_what_is_no_task_or_no_learner_is_refused_with_the_remedy() -> None:
             ib.train("bss3z", learner, steps=10)
 
 
-def test_a_policy_is_not_judged_at_weights_that_it_does_not_learn() -> None:
+def test_a_policy_is_not_evaluated_at_weights_that_it_does_not_learn() -> None:
     with pytest.raises(ConfigurationError, match="min_return_weight"):
         ib.train("bss3z", ib.Aram(), steps=10, preference=(0.5, 0.5))
 

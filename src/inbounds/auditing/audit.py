@@ -101,13 +101,13 @@ def audit(
     preference: tuple[float, float] = (0.9, 0.1),
     interpreter: str | None = None,
 ) -> Certificate:
-    """Replay a policy on a task and judge every action in float64, with no tolerance.
+    """Replay a policy on a task and check every action in float64, with no tolerance.
 
     Args:
         policy: a policy or a function of an observation; or, as text, a run or exported folder, an ONNX file, a
             stable-baselines3 zip, or "module:callable".
-        task: where it acts, or its name; its constraint is the judge, whatever constraint the policy carries.
-        steps: how many actions are judged at most.
+        task: where it acts, or its name; its constraint decides, whatever constraint the policy carries.
+        steps: how many actions are checked at most.
         episodes: stop after so many whole episodes.
         seed: of the environment and of the policy's own draws.
         deterministic: ask for the deterministic action, where the policy knows one.
@@ -117,11 +117,13 @@ def audit(
     for name, count in (("steps", steps), ("episodes", 1 if episodes is None else episodes)):
         if not is_whole(count, 1):
             raise ConfigurationError(
-                f"{name}={count!r}: nothing would be judged. Use 1 or more, a whole number."
+                f"{name}={count!r}: nothing would be checked. Use 1 or more, a whole number."
             )
     chosen = make(task) if isinstance(task, str) else task
     if not isinstance(chosen, Task):
-        raise ConfigurationError(f"{task!r} is no task. Give its name, or ib.Task(environment, constraint).")
+        raise ConfigurationError(
+            f"{task!r} is not a task. Give its name, or ib.Task(environment, constraint)."
+        )
     with open_policy(policy, chosen, seed, deterministic, preference, interpreter) as opened:
         return _replay(opened, chosen, steps, episodes, seed, deterministic)
 
@@ -193,7 +195,7 @@ def _replay(
 
 
 def _typed(proposed: Any, size: int, dtype: np.dtype[Any]) -> NDArray[np.floating]:
-    """Return what the environment would execute; what is no action becomes NaN and counts as a violation."""
+    """Return what the environment would execute; anything else becomes NaN, which counts as a violation."""
     try:
         array = np.asarray(proposed)
         if array.shape == (size,) and array.dtype.kind in "fiu":
@@ -215,7 +217,7 @@ def _notes(policy: AuditedPolicy, task: Task) -> tuple[str, ...]:
     notes = list(policy.notes)
     if policy.constraint is not None and _digest(policy.constraint) != _digest(task.constraint):
         notes.append(
-            f"the policy carries another constraint than the task ({policy.constraint.formula()}); it was judged by "
+            f"the policy carries another constraint than the task ({policy.constraint.formula()}); it was checked by "
             f"the task's."
         )
     return tuple(notes)

@@ -73,7 +73,7 @@ def open_policy(
         yield _from_object(imported(str(policy)), deterministic, str(policy))
     else:
         raise InvalidInputError(
-            f"'{policy}' is no policy that can be audited. Give a run or exported folder, an .onnx file, a "
+            f"'{policy}' is not a policy that can be audited. Give a run or exported folder, an .onnx file, a "
             f"stable-baselines3 .zip, or module:callable."
         )
 
@@ -119,7 +119,7 @@ def _from_object(policy: Any, deterministic: bool, name: str) -> AuditedPolicy:
         "Python callable" if not hasattr(policy, "act") else f"Python object {type(policy).__name__}",
         proposer(policy, deterministic),
         constraint=own if isinstance(own, Constraint) else None,
-        acceptance=(lambda: _acceptance(policy)) if hasattr(policy, "proposals_judged") else None,
+        acceptance=(lambda: _acceptance(policy)) if hasattr(policy, "proposals_checked") else None,
         projections=(lambda: int(policy.projections)) if hasattr(policy, "projections") else None,
     )
 
@@ -140,7 +140,7 @@ def _from_folder(
 
 
 def _acceptance(policy: Any) -> float | None:
-    return policy.proposals_accepted / policy.proposals_judged if policy.proposals_judged else None
+    return policy.proposals_accepted / policy.proposals_checked if policy.proposals_checked else None
 
 
 def _from_onnx(

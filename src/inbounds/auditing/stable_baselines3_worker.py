@@ -33,7 +33,7 @@ class RefusedError(Exception):
 def plain_options(described: Any) -> dict[str, Any]:
     """Return the policy's options from JSON; an activation is read from its name, anything else pickled is refused."""
     if not isinstance(described, dict):
-        raise RefusedError("its policy_kwargs are no dictionary.")
+        raise RefusedError("its policy_kwargs are not a dictionary.")
     options: dict[str, Any] = {}
     for name, value in described.items():
         if name in (":type:", ":serialized:"):

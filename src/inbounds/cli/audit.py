@@ -24,9 +24,9 @@ REMEDY = "Name an inbounds.Task, or a function that returns one."
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Replay a policy and judge every action by the task's constraint, in float64, with no tolerance.
+    """Replay a policy and check every action by the task's constraint, in float64, with no tolerance.
 
-    The exit status is 0 if no action violated the constraint, 1 if one did, and 2 if nothing could be judged.
+    The exit status is 0 if no action violated the constraint, 1 if one did, and 2 if nothing could be checked.
     """
 
     policy: Annotated[
@@ -37,7 +37,7 @@ class Options:
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK|MODULE:TASK")]
     """Name of the task (`inbounds list tasks`), or where to import your own from."""
     steps: int = 10_000
-    """Actions to judge."""
+    """Actions to check."""
     episodes: int | None = None
     """Stop after so many whole episodes."""
     seed: int = 0

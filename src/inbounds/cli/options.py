@@ -57,7 +57,7 @@ class Output:
     references: bool = True
     """Compare the final policy with the task's reference policies."""
     plain: bool = False
-    """Print lines instead of a live display, as when the output is no terminal."""
+    """Print lines instead of a live display, as when the output is not a terminal."""
 
 
 class Request(NamedTuple):

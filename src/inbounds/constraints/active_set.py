@@ -45,7 +45,7 @@ def nearest_points(
     """
     count, dimension = actions.shape
     lengths = np.sqrt(np.sum(matrix * matrix, axis=-1))
-    # A row without coefficients says nothing about the action; whether its bound holds is judged elsewhere.
+    # A row without coefficients says nothing about the action; whether its bound holds is checked elsewhere.
     lengths = np.where(lengths > 0, lengths, 1.0)
     limits = np.where(np.any(matrix != 0, axis=-1), limits / lengths, np.inf)
     rows = np.ascontiguousarray(matrix / lengths[..., None])

@@ -1,4 +1,4 @@
-"""Which array library a value belongs to, and whether it is fit to be judged: shape, type, finite numbers."""
+"""Which array library a value belongs to, and whether it is fit to be checked: shape, type, finite numbers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def require_no_mask(name: str, value: Any) -> None:
 
 
 def require_finite(name: str, array: Array) -> float:
-    """Refuse NaN and infinities wherever values are known; a traced array is judged by comparison instead.
+    """Refuse NaN and infinities wherever values are known; a traced array is checked by comparison instead.
 
     Returns a number that no entry exceeds in size: infinity where the values are not looked at.
     """
@@ -125,7 +125,7 @@ def require_finite(name: str, array: Array) -> float:
             is_finite = bool(xp.all(xp.isfinite(array)))
     if not is_finite:
         raise InvalidInputError(
-            f"the {name} holds a value that is not finite, so it cannot be judged or executed: {array}. "
+            f"the {name} holds a value that is not finite, so it cannot be checked or executed: {array}. "
             f"Look for a diverged policy or a broken sensor, and pass finite numbers."
         )
     return size

@@ -219,7 +219,7 @@ class Constraint(abc.ABC):
 
         if n is not None and (not isinstance(n, int | np.integer) or n < 0):
             raise InvalidInputError(
-                f"n={n!r} is no number of actions. Pass an integer of 0 or more, or omit it."
+                f"n={n!r} is not a number of actions. Pass an integer of 0 or more, or omit it."
             )
         at, size = self.situation_without_action(observation, dimension, previous_action, rng)
         return draw_uniform(self, rng, at, size, n)
@@ -345,7 +345,7 @@ class Constraint(abc.ABC):
                 original = namespace_of(source).asarray(original)  # numpy cannot read what has no values
         if original.shape[-1] == 0:
             raise InvalidInputError(
-                f"the action has shape {tuple(original.shape)}, without any entry to judge. Pass one number or more."
+                f"the action has shape {tuple(original.shape)}, without any entry to check. Pass one number or more."
             )
         expected = self.size()
         if expected is not None and original.shape[-1] != expected:

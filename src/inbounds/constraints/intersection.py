@@ -76,7 +76,7 @@ class Intersection(Constraint):
         boxes = [member for member in self.constraints if isinstance(member, BoxLike)]
         self._boxes: tuple[BoxLike, ...] = (*boxes, *(limit for limit in limits if limit is not None))
         self._others = tuple(member for member in self.constraints if not isinstance(member, BoxLike))
-        # The only member that is no box, where it has closed forms with any box.
+        # The only member that is not a box, where it has closed forms with any box.
         only = self._others[0] if len(self._others) == 1 else None
         self._joint: JointWithBox | None = only if isinstance(only, JointWithBox) else None
         self._is_constant = all(member.is_constant() for member in self.constraints)

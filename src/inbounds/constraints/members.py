@@ -10,7 +10,7 @@ from inbounds.errors import ConstraintError
 
 
 def as_constraints(kind: str, sign: str, given: Any) -> tuple[Constraint, ...]:
-    """Return the members that a union or an intersection was given; refuse what is no list of constraints."""
+    """Return the members that a union or an intersection was given; refuse anything but a list of constraints."""
     members: tuple[Any, ...] = tuple(given) if isinstance(given, Sequence) else ()
     wrong = [member for member in members if not isinstance(member, Constraint)]
     if wrong or not isinstance(given, Sequence):

@@ -82,7 +82,7 @@ class Policy:
         self._store = NoiseStore(rng, self.action_size, head.student_df)
         self.projections = 0
         """How often no proposal was feasible."""
-        self.proposals_judged = 0
+        self.proposals_checked = 0
         self.proposals_accepted = 0
         """Of the proposals up to the first feasible one of every action, how many were feasible."""
 
@@ -97,7 +97,7 @@ class Policy:
         if self._first_will_do and self._fast is not None and left > 1:
             # Mostly the first one will do, and vectors are faster than matrices.
             first = self._fast.drawn(output, self.noise(1)[0])
-            self.proposals_judged, left = self.proposals_judged + 1, left - 1
+            self.proposals_checked, left = self.proposals_checked + 1, left - 1
             if self._are_feasible(place, first.astype(np.float64)):
                 self.proposals_accepted += 1
                 return first
@@ -136,12 +136,12 @@ class Policy:
         are_feasible = self._are_feasible(place, candidates.astype(np.float64))
         first = int(are_feasible.argmax())
         if are_feasible[first]:
-            # What follows the first feasible one decides nothing, however many are judged at once.
-            self.proposals_judged += first + 1
+            # What follows the first feasible one decides nothing, however many are checked at once.
+            self.proposals_checked += first + 1
             self.proposals_accepted += 1
             # A copy, which does not keep the whole block.
             return Decision(candidates[first].copy(), first)
-        self.proposals_judged += len(candidates)
+        self.proposals_checked += len(candidates)
         if not is_last:
             return Decision(candidates[-1], UNDECIDED)
         self.projections += 1

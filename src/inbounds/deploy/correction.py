@@ -41,7 +41,7 @@ class Moved(NamedTuple):
 class Correction:
     """Moves actions into C(s): to c + t (a - c) on the ray from an interior point c, or to the nearest action.
 
-    Whatever a step returns is judged once more, in the type that leaves; if one fails the next is taken, and at
+    Whatever a step returns is checked once more, in the type that leaves; if one fails the next is taken, and at
     last c itself.
     """
 

@@ -1,4 +1,4 @@
-"""Whether an exported graph does what the policy does: both are asked the same questions, and judged in float64."""
+"""Whether an exported graph does what the policy does: both are asked the same questions, and checked in float64."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def compare(
     manifest = read_manifest(path)
     if not manifest["is_feasible_by_construction"]:
         raise ConfigurationError(
-            "the graph ends with unfiltered proposals, so that there is nothing to judge. Compare the filter "
+            "the graph ends with unfiltered proposals, so that there is nothing to check. Compare the filter "
             "around it instead."
         )
     policy, graph, rng = load(path), session(path), np.random.default_rng(seed)

@@ -67,7 +67,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise damaged(folder, "the constraint does not match its checksum")
     for name in manifest["files"]:
         if name not in (ARRAYS, GRAPH):
-            raise damaged(folder, f"{MANIFEST} lists the file {name!r}, which is no part of an export")
+            raise damaged(folder, f"{MANIFEST} lists the file {name!r}, which is not part of an export")
         # The numpy runtime does without the graph, which may have been left behind.
         if name == ARRAYS or (folder / name).exists():
             require_checksum(folder, manifest, name)

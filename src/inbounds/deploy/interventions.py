@@ -162,7 +162,7 @@ class InterventionLog:
             plain = (
                 ("calls", "counter", "Calls of the filter.", self._calls),
                 ("passed", "counter", "Actions that left as the policy gave them.", self._passed),
-                ("proposals", "counter", "Actions that were judged.", self._proposals),
+                ("proposals", "counter", "Actions that were checked.", self._proposals),
                 ("rejected_proposals", "counter", "Actions that were turned down.", self._rejected),
                 ("slowest_seconds", "gauge", "The longest call so far.", self._slowest),
                 ("worst_excess", "gauge", "The largest violation of a proposal.", self._worst_excess),

@@ -77,10 +77,10 @@ def load(
 def read_plan(path: str | Path, seed: int | None = None, policy: Literal["last", "best"] = "last") -> Plan:
     """Return what a folder holds of a policy; an exported one is compared with its checksums first."""
     if not isinstance(path, str | Path):
-        raise InvalidInputError(f"{path!r} is no path. Give the folder that training or export wrote.")
+        raise InvalidInputError(f"{path!r} is not a path. Give the folder that training or export wrote.")
     if seed is not None and not isinstance(seed, int | np.integer):
         raise InvalidInputError(
-            f"seed={seed!r} is no whole number. Pass the number of a seed that was trained."
+            f"seed={seed!r} is not an integer. Pass the number of a seed that was trained."
         )
     if policy not in POLICY_FILES:
         raise InvalidInputError(f"policy={policy!r} must be 'last' or 'best'.")
@@ -265,5 +265,7 @@ def _box(data: Mapping[str, Any]) -> ActionBox:
         or low.shape != high.shape
         or not (np.isfinite([low, high]).all() and (low <= high).all())
     ):
-        raise CheckpointError("action_low and action_high are no box of finite numbers. Restore the folder.")
+        raise CheckpointError(
+            "action_low and action_high are not a box of finite numbers. Restore the folder."
+        )
     return ActionBox(low, high)

@@ -44,7 +44,7 @@ def vector(name: str, value: Any, dtype: type[np.float64] | None = np.float64) -
         array = np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"the {name} is no array of numbers ({error}). Pass a vector of floats."
+            f"the {name} is not an array of numbers ({error}). Pass a vector of floats."
         ) from error
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidInputError(

@@ -26,7 +26,7 @@ FALLBACKS = ("refuse", "hold", "interior_point")
 FLOAT64 = np.dtype(np.float64)
 
 
-class Judged(NamedTuple):
+class Checked(NamedTuple):
     """What became of the proposals of one call."""
 
     action: Action | None
@@ -192,7 +192,7 @@ class SafetyFilter:
         asks: int | None = None,
     ) -> Action:
         began = time.perf_counter()
-        judged = Judged(None, -math.inf, -math.inf, 0, 0)
+        checked = Checked(None, -math.inf, -math.inf, 0, 0)
         try:
             # A copy: the caller may write into the observation, and must not move what is held on to.
             seen = None if observation is None else vector("observation", observation).copy()
@@ -200,17 +200,17 @@ class SafetyFilter:
             if problem is not None:
                 return self._stand_in(problem, Place(self._recalled(before), before))
             self._observation, place = seen, Place(seen, before)
-            judged = self._judge(place, propose, asks or self.proposals, began)
-            if judged.action is None:
+            checked = self._check(place, propose, asks or self.proposals, began)
+            if checked.action is None:
                 return self._stand_in("invalid action", place)
-            if judged.excess <= 0.0:
-                return self._remembered(judged.action)
-            return self._moved(judged.action, judged.excess, place)
+            if checked.excess <= 0.0:
+                return self._remembered(checked.action)
+            return self._moved(checked.action, checked.excess, place)
         finally:
             spent = time.perf_counter() - began
-            self._log.count(judged.proposals, judged.rejected, judged.worst_excess, spent)
+            self._log.count(checked.proposals, checked.rejected, checked.worst_excess, spent)
 
-    def _judge(self, place: Place, propose: Callable[[], Any], asks: int, began: float) -> Judged:
+    def _check(self, place: Place, propose: Callable[[], Any], asks: int, began: float) -> Checked:
         last: Action | None = None
         excess = worst = -math.inf
         count = 0
@@ -223,10 +223,10 @@ class SafetyFilter:
                 last, excess = proposal, self._correction.excess(place, proposal)
                 worst = max(worst, excess)
                 if excess <= 0.0:
-                    return Judged(proposal, excess, worst, count, count - 1)
+                    return Checked(proposal, excess, worst, count, count - 1)
             if self.time_limit is not None and time.perf_counter() - began > self.time_limit:
                 break
-        return Judged(last, excess, worst, count, count)
+        return Checked(last, excess, worst, count, count)
 
     def _moved(self, action: Action, excess: float, place: Place) -> Action:
         """Return a feasible action near an infeasible one, and log how it was found."""
@@ -252,7 +252,7 @@ class SafetyFilter:
                 f"stamp=, the time by the filter's clock when it was measured."
             )
         if not isinstance(stamp, int | float | np.number):
-            raise InvalidInputError(f"stamp={stamp!r} is no time. Pass seconds by the filter's clock.")
+            raise InvalidInputError(f"stamp={stamp!r} is not a time. Pass seconds by the filter's clock.")
         age = self._clock() - stamp
         if age < -self.stale_after:
             raise InvalidInputError(
@@ -302,7 +302,7 @@ class SafetyFilter:
     # What is kept -------------------------------------------------------------------------------------------
 
     def _typed(self, proposal: Any) -> Action:
-        """Return a copy in the type that leaves, so that what is judged is what is executed."""
+        """Return a copy in the type that leaves, so that what is checked is what is executed."""
         array = vector("action", proposal, dtype=None)
         wanted = self._dtype or (array.dtype if array.dtype.char in "fd" else FLOAT64)
         if array.dtype == wanted:

@@ -76,7 +76,9 @@ class Cell:
     def from_json(cls, data: Mapping[str, Any], origin: str = "this", remedy: str = PLAN_AGAIN) -> Cell:
         """Read what `as_json` returned; its name, which will be that of a folder, must be one."""
         if unknown := sorted(set(data) - set(CELL_SHAPE)):
-            raise InvalidInputError(f"{origin} is no cell of a suite: it has {', '.join(unknown)}. {remedy}")
+            raise InvalidInputError(
+                f"{origin} is not a cell of a suite: it has {', '.join(unknown)}. {remedy}"
+            )
         require_shape(data, CELL_SHAPE, origin, remedy)
         cell = cls(**{**data, "settings": pairs(data["settings"]), "training": pairs(data["training"])})
         require_name(cell.name, origin, remedy)

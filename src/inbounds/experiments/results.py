@@ -285,7 +285,7 @@ def load_result(path: Path) -> Result:
 def merged(results: Iterable[Result]) -> list[Result]:
     """Return one result per suite and cell; seeds from several machines are put together.
 
-    The same seed twice, another simulator, other settings or other steps are refused: such numbers are no sample
+    The same seed twice, another simulator, other settings or other steps are refused: such numbers are not a sample
     of one thing.
     """
     by_cell: dict[tuple[str, str], Result] = {}

@@ -82,7 +82,7 @@ def standing(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
     if (folder / FAILURE).exists():
         return Planned(cell, folder, State.FAILED, cell.steps, None, read_failure(folder))
     if (folder / TRAINED).exists():
-        return Planned(cell, folder, State.TRAINED, 0, None, "but not judged")
+        return Planned(cell, folder, State.TRAINED, 0, None, "but not evaluated")
     checkpoints = RunFolder(folder).checkpoint_folders()
     done = step_of(checkpoints[-1]) if checkpoints else 0
     left = max(0, cell.steps - done)

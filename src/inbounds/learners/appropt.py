@@ -57,7 +57,7 @@ class ApprOpt(DeterministicActorCritic):
     """Price of the distance of the actor's output to the set before the layer."""
 
     def init(self, key: jax.Array, spec: Spec) -> DeterministicState:
-        """Refuse sets that are no allocation, then start as TD3 does."""
+        """Refuse sets that are not allocations, then start as TD3 does."""
         others = [member for member in spec.constraint.members() if not isinstance(member, BoxLike)]
         if len(others) != 1 or not isinstance(others[0], SumBand):
             raise ConfigurationError(

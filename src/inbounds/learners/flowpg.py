@@ -19,7 +19,7 @@ from inbounds.policies.coupling_flow import Flow, condition_of, entries_read, fl
 from inbounds.policies.heads import ThroughFlow
 
 JUDGED = 2_048
-"""Samples on which a trained flow is judged."""
+"""Samples on which a trained flow is evaluated."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -106,7 +106,7 @@ class FlowPg(DeterministicActorCritic):
 
     def init_layer(self, key: jax.Array, spec: Spec) -> dict[str, Any]:
         """Train the flow on feasible samples; every seed has samples and a flow of its own."""
-        flow_key, sample_key, batch_key, judge_key = jax.random.split(key, 4)
+        flow_key, sample_key, batch_key, evaluation_key = jax.random.split(key, 4)
         observation, action = self.feasible_samples(sample_key, spec, self.flow_samples)
         condition, squashed = self.condition(spec, observation), spec.box.normalise(action)
         flow = init_flow(flow_key, spec.box.size, condition.shape[-1], self.flow_layers, self.flow_hidden)
@@ -127,9 +127,9 @@ class FlowPg(DeterministicActorCritic):
         (flow, _), _ = jax.lax.scan(
             step, (flow, optimiser.init(flow)), jax.random.split(batch_key, self.flow_steps)
         )
-        return self.judged(flow, judge_key, spec)
+        return self.evaluated(flow, evaluation_key, spec)
 
-    def judged(self, flow: Flow, key: jax.Array, spec: Spec) -> dict[str, Any]:
+    def evaluated(self, flow: Flow, key: jax.Array, spec: Spec) -> dict[str, Any]:
         """Return the flow, the feasible fraction of what it makes of the cube, and of the set that it reaches."""
         sample_key, latent_key = jax.random.split(key)
         observation, action = self.feasible_samples(sample_key, spec, JUDGED)

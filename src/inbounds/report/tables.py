@@ -175,13 +175,13 @@ class Artefact(NamedTuple):
     name: str
     shows: str
     suite: str | None
-    """The suite whose results answer it; None for what is no experiment."""
+    """The suite whose results answer it; None if it is not an experiment."""
     figure: str | None
     """Which file of `inbounds report --figures` draws it."""
     answer: Callable[[Sequence[Result]], str] | str
 
 
-def judged(name: str, learners: tuple[str, ...] = ()) -> Callable[[Sequence[Result]], str]:
+def verdicts(name: str, learners: tuple[str, ...] = ()) -> Callable[[Sequence[Result]], str]:
     """Return a verdict in words: on how many tasks our mean reaches the paper's."""
 
     def answer(results: Sequence[Result]) -> str:
@@ -214,18 +214,18 @@ ARTEFACTS = (
         "valid action rate of five methods on eight tasks",
         "paper",
         None,
-        judged("valid_action_rate"),
+        verdicts("valid_action_rate"),
     ),
     Artefact(
         "Table 3", "evaluation time of five methods on four tasks", "wall-clock", "inference_time", counted
     ),
-    Artefact("Table 4", "return of FOCOPS and ARAM", "paper", None, judged("return", ("aram", "focops"))),
+    Artefact("Table 4", "return of FOCOPS and ARAM", "paper", None, verdicts("return", ("aram", "focops"))),
     Artefact(
         "Table 5",
         "valid action rate of FOCOPS and ARAM",
         "paper",
         None,
-        judged("valid_action_rate", ("aram", "focops")),
+        verdicts("valid_action_rate", ("aram", "focops")),
     ),
     Artefact(
         "Table 6", "the action constraints", None, None, "`inbounds list tasks` prints them from the code"
@@ -240,27 +240,27 @@ ARTEFACTS = (
         "Figure 5", "return and validity of ARAM and SOSAC", "ablation-morl", "return_and_validity", counted
     ),
     Artefact("Figure 6", "the training process, a drawing", None, None, "no experiment"),
-    Artefact("Figure 7", "return versus steps", "paper", "return_by_steps", judged("return")),
+    Artefact("Figure 7", "return versus steps", "paper", "return_by_steps", verdicts("return")),
     Artefact(
         "Figure 8",
         "valid action rate versus steps",
         "paper",
         "valid_action_rate_by_steps",
-        judged("valid_action_rate"),
+        verdicts("valid_action_rate"),
     ),
     Artefact(
         "Figure 9",
         "return of FOCOPS and ARAM versus steps",
         "paper",
         "return_by_steps",
-        judged("return", ("aram", "focops")),
+        verdicts("return", ("aram", "focops")),
     ),
     Artefact(
         "Figure 10",
         "valid action rate of FOCOPS and ARAM versus steps",
         "paper",
         "valid_action_rate_by_steps",
-        judged("valid_action_rate", ("aram", "focops")),
+        verdicts("valid_action_rate", ("aram", "focops")),
     ),
     Artefact("Figure 11", "learning curves of ARAM and SOSAC", "ablation-morl", "return_by_steps", counted),
     Artefact("Figure 12", "sensitivity to the penalty K", "sensitivity-penalty", "return_by_steps", counted),

@@ -42,10 +42,10 @@ def summarise(result: Result, name: str) -> Summary:
     mean, deviation = mean_and_deviation(values)
     interval = stratified_bootstrap(values, resamples=2_000)
     published = PUBLISHED[name].get((result.task, result.learner))
-    judged = verdict(mean, interval, published)
-    if judged == WORSE and is_short(result):
-        judged = EARLY
-    return Summary(mean, deviation, interval, values, published, judged)
+    found = verdict(mean, interval, published)
+    if found == WORSE and is_short(result):
+        found = EARLY
+    return Summary(mean, deviation, interval, values, published, found)
 
 
 def is_short(result: Result) -> bool:

@@ -99,7 +99,7 @@ class ActionGuard:
             array = np.asarray(actions)
         except (TypeError, ValueError) as problem:
             raise InvalidInputError(
-                f"{self.task_name}: the action is no array ({problem}); give {wanted}."
+                f"{self.task_name}: the action is not an array ({problem}); give {wanted}."
             ) from problem
         if array.dtype.kind not in "fiu":
             raise InvalidInputError(

@@ -52,7 +52,7 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
         )
     for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
         if not isinstance(value, int | np.integer) or value < least:
-            raise ConfigurationError(f"{name}={value!r} is no whole number of {least} or more. Pass one.")
+            raise ConfigurationError(f"{name}={value!r} is not an integer of {least} or more. Pass one.")
     played = play(task, steps, seed)
     findings = [] if played.trouble is None else [played.trouble]
     share = None

@@ -130,7 +130,7 @@ def flattening_of_value(what: str, value: Any) -> Flattening:
             array = np.asarray(inner, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"the environment publishes {inner!r} as info['{what}'], which is no array of numbers. Publish "
+                f"the environment publishes {inner!r} as info['{what}'], which is not an array of numbers. Publish "
                 f"the numbers that the set depends on, and let a constraint read them by ib.obs['{what}']."
             ) from error
         parts.append(Part("/".join(map(str, (what, *path))), path, array.shape, array.dtype))

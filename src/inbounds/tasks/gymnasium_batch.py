@@ -97,7 +97,7 @@ def moved(environment: gymnasium.Env[Any, Any], action: Any, task_name: str) -> 
         reward = float(paid)
     except (TypeError, ValueError) as error:
         raise SimulationError(
-            f"{task_name}: the reward {paid!r} is no number. Let step return float(reward)."
+            f"{task_name}: the reward {paid!r} is not a number. Let step return float(reward)."
         ) from error
     return Moved(seen, reward, bool(terminated), bool(truncated), info)
 

@@ -170,7 +170,7 @@ def sensible_start(
         if values.shape == (size,) and values.dtype.kind in "fiu" and np.isfinite(values).all():
             return start_in_box(values.astype(np.float64), bounds, task_name)
     raise ConfigurationError(
-        f"{task_name}: reference_action={start} is no action of {size} entries. Give {size} finite numbers, or "
+        f"{task_name}: reference_action={start} is not an action of {size} entries. Give {size} finite numbers, or "
         f"ib.obs[...] that reads {size} entries of the observation: {describe_parts(parts)}."
     )
 
@@ -301,7 +301,7 @@ def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
         sample = sample.env
     if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int | np.integer)):
         raise ConfigurationError(
-            f"{task_name}: horizon={horizon!r} is no whole number. Pass the number of steps, such as horizon=200."
+            f"{task_name}: horizon={horizon!r} is not an integer. Pass the number of steps, such as horizon=200."
         )
     known = [int(limit) for limit in limits if limit is not None]
     if not known:

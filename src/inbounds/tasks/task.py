@@ -64,7 +64,7 @@ class Task:
     """What a reward one step later is worth, for learners that leave it to the task. Where effects of an action fade
     within a few steps, less shows better how actions differ."""
     evaluation_episodes: int = 10
-    """Episodes that judge a policy while it learns, unless a run passes `episodes`; many where they are short."""
+    """Episodes that evaluate a policy while it learns, unless a run passes `episodes`; many where they are short."""
     is_reward_scaled: bool = False
     """The scale of rewards was chosen for training, and learners measure no other."""
     reference_action: Reference | NDArray[np.float32] | None = None
@@ -181,7 +181,7 @@ def require_reward_scale(divisor: Any, shift: Any, ends_only_in_failure: Any) ->
     """Refuse a scale that makes no reward of a reward."""
     for name, value in (("reward_divisor", divisor), ("reward_shift", shift)):
         if not (isinstance(value, int | float | np.number) and np.isfinite(value)):
-            raise ConfigurationError(f"{name}={value!r} is no finite number. Pass one, or leave it out.")
+            raise ConfigurationError(f"{name}={value!r} is not a finite number. Pass one, or leave it out.")
     if divisor <= 0:
         raise ConfigurationError(
             f"reward_divisor={divisor} would turn rewards around or lose them. Pass a number above 0."
@@ -193,9 +193,9 @@ def require_reward_scale(divisor: Any, shift: Any, ends_only_in_failure: Any) ->
 
 
 def require_discount(discount: Any) -> None:
-    """Refuse what is no discount factor."""
+    """Refuse a value that is not a discount factor."""
     if not (is_number(discount) and 0 <= discount < 1):
-        raise ConfigurationError(f"discount={discount!r} is no number in [0, 1). Pass one, such as 0.99.")
+        raise ConfigurationError(f"discount={discount!r} is not a number in [0, 1). Pass one, such as 0.99.")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -192,7 +192,7 @@ class AcceptReject(ConstrainedWrapper):
         super().__init__(env, constraint, first_previous_action=first_previous_action)
         if proposals < 1:
             raise ConfigurationError(
-                f"proposals={proposals}, but the first one is always judged. Use 1 or more."
+                f"proposals={proposals}, but the first one is always checked. Use 1 or more."
             )
         self.policy, self.proposals = policy, proposals
         self._last_observation: Any = None

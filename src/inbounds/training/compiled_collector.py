@@ -143,7 +143,7 @@ class CompiledCollector:
     ) -> tuple[TrainingState, World, Metrics, Trace]:
         """Take up to `CHUNK` turns and return the last one's metrics and the trace of all, with blank rows at its end.
 
-        Their number is no part of the program: a network takes half a minute to compile, and intervals leave many
+        Their number is not part of the program: a network takes half a minute to compile, and intervals leave many
         remainders.
         """
 

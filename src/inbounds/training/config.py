@@ -87,14 +87,14 @@ class TrainingConfig:
             raise ConfigurationError(f"updates_per_step={self.updates_per_step!r} must be positive.")
         if not is_preference(self.preference):
             raise ConfigurationError(
-                f"preference={self.preference!r} is no pair of weights that are not negative. Pass (0.9, 0.1), say."
+                f"preference={self.preference!r} is not a pair of non-negative weights. Pass (0.9, 0.1), say."
             )
         for name in ("scale_observations", "scale_rewards"):
             if getattr(self, name) not in (None, True, False):
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be True, False or None.")
 
     def episodes_of(self, task: Task) -> int:
-        """Return how many episodes judge a policy while it learns."""
+        """Return how many episodes evaluate a policy while it learns."""
         return self.episodes or task.evaluation_episodes
 
     def warm_up_steps(self, learner: Learner) -> int:

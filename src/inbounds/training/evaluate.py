@@ -26,7 +26,7 @@ from inbounds.training.host_settling import Settling
 SAMPLES = 100
 """Policy samples per visited state, as in the paper."""
 SAMPLES_AT_ONCE = 2**18
-"""Policy samples that are drawn and judged together."""
+"""Policy samples that are drawn and checked together."""
 
 
 class Evaluation(NamedTuple):
@@ -249,7 +249,7 @@ class BestPolicy(NamedTuple):
     """Of that evaluation, (seeds,); minus infinity before the first one."""
 
 
-def unjudged(arrays: Any, seeds: int) -> BestPolicy:
+def unevaluated(arrays: Any, seeds: int) -> BestPolicy:
     """Return the policies of a run that has not been evaluated yet."""
     return BestPolicy(arrays, jnp.full(seeds, -jnp.inf))
 

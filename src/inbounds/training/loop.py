@@ -29,7 +29,7 @@ from inbounds.training.checkpoint import (
 )
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.config import TrainingConfig, require_learnable
-from inbounds.training.evaluate import Evaluation, Evaluator, better_of, or_latest, unjudged
+from inbounds.training.evaluate import Evaluation, Evaluator, better_of, or_latest, unevaluated
 from inbounds.training.host_collector import Episodes, HostCollector
 from inbounds.training.interrupts import deferred_interrupt
 from inbounds.training.program import Programs, TrainingState, seed_keys
@@ -90,7 +90,7 @@ class Training:
         """Begin from nothing; what a learner trains beforehand, such as FlowPG's flow, counts as training time."""
         began = time.perf_counter()
         self.state: TrainingState = jax.block_until_ready(self.programs.init(self.keys))
-        self.best = unjudged(self.export(self.state.learner), len(self.seeds))
+        self.best = unevaluated(self.export(self.state.learner), len(self.seeds))
         self.seconds = time.perf_counter() - began
         self.collector.start()
         self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
@@ -122,7 +122,7 @@ class Training:
         arrays["training/replay/rows"] = empty
         self.state = as_device_tree(fill(template, arrays, "training"))
         exported = jax.eval_shape(self.export, template.learner)
-        self.best = as_device_tree(fill(unjudged(exported, len(self.seeds)), arrays, "best"))
+        self.best = as_device_tree(fill(unevaluated(exported, len(self.seeds)), arrays, "best"))
         if isinstance(self.collector, CompiledCollector):
             self.collector.start()
             self.collector.restore({"world": fill(self.collector.world, arrays, "collector/world")})
@@ -284,7 +284,7 @@ class Training:
 
 SHARED_EPISODES = 1
 """All evaluations of a run play the same episodes, so that the best policy is the best and not the luckiest one;
-final tables judge it on others. Not 0: by chance those of Reacher's first seed are easy, and would flatter."""
+final tables evaluate it on others. Not 0: by chance those of Reacher's first seed are easy, and would flatter."""
 LOG_EVERY = 2_000
 """Environment steps of a seed between two lines of metrics."""
 

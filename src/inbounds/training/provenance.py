@@ -17,7 +17,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco", "daqp")
 
 
 def provenance() -> dict[str, Any]:
-    """Return what somebody needs to judge or repeat a result."""
+    """Return what somebody needs to check or repeat a result."""
     device = jax.devices()[0]
     return {
         "inbounds": inbounds.__version__,
