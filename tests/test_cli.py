@@ -281,7 +281,7 @@ def test_a_policy_that_does_not_exist_is_named_with_those_that_do(capsys: pytest
 def test_a_gain_is_told_in_standard_errors_where_there_are_any(
     spread: float, told: str, tmp_path: Path
 ) -> None:
-    rows = ({"return": 12.0, "return_deviation": spread},)
+    rows = ({"return": 12.0, "return_std": spread},)
     summary = RunSummary(
         path=tmp_path, task="t", learner="aram", step=1, evaluations=rows, worst_violation=0.0
     )

@@ -113,9 +113,9 @@ def test_a_failing_cell_says_why_and_does_not_stop_the_others(tmp_path: Path) ->
     cells = plan([BAD], tmp_path, Speeds([], ""))
     states = run_locally(cells, 1, told.append, {})
     assert states == {BAD.name: State.FAILED}
-    assert any("rejections would be rewarded" in line for line in told)
+    assert any("must be a number of at least 0" in line for line in told)
     (again,) = plan([BAD], tmp_path, Speeds([], ""))
-    assert again.state is State.FAILED and "rejections would be rewarded" in again.note
+    assert again.state is State.FAILED and "must be a number of at least 0" in again.note
 
 
 def test_two_processes_never_work_on_one_cell(tmp_path: Path) -> None:
