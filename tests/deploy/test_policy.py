@@ -139,7 +139,7 @@ def test_what_is_no_run_no_seed_and_no_set_is_told_apart_from_a_damaged_folder(t
         with pytest.raises(InvalidInputError, match=r"not a run.*Give the folder"):
             load(path)
     for path in (None, 3):
-        with pytest.raises(InvalidInputError, match=r"no path\. Give the folder"):
+        with pytest.raises(InvalidInputError, match=r"not a path\. Give the folder"):
             load(path)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="seed='0' is not an integer"):
         load(run, seed="0")  # type: ignore[arg-type]

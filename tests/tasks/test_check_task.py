@@ -45,7 +45,7 @@ def test_a_sound_task_is_ready_and_nothing_is_reported() -> None:
         ("negative", GOOD, "warning", "training rewards are negative", "reward_shift=1 or more"),
         ("race", GOOD, "warning", "training rewards are negative", "If it may be success, lift nothing"),
         ("old step", GOOD, "problem", "step returned a tuple of 4", "Correct this first"),
-        ("reward in a list", GOOD, "problem", r"the reward \[1\..*\] is no number", "Correct this first"),
+        ("reward in a list", GOOD, "problem", r"the reward \[1\..*\] is not a number", "Correct this first"),
         ("flat", GOOD, "warning", "every step paid 2", "depends on the action"),
         ("large", GOOD, "warning", "entry 2 of the observation .* reaches 1e[+]06", "normalised"),
         ("", GOOD, "warning", "never binds", "units of its bound"),
@@ -77,7 +77,7 @@ def test_a_race_to_the_goal_is_neither_lifted_nor_called_flat() -> None:
     "wrong", [{"steps": 0}, {"steps": "many"}, {"steps": 2.5}, {"seed": -1}, {"seed": None}]
 )
 def test_a_check_takes_whole_numbers(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"no whole number of [01] or more\. Pass one"):
+    with pytest.raises(ConfigurationError, match=r"not an integer of [01] or more\. Pass one"):
         ib.check_task(line(), **wrong)
 
 
