@@ -16,6 +16,7 @@ STEP = (
     "learners/q_pensieve.py",
     "learners/learner.py",
     "learners/losses.py",
+    "learners/networks.py",
     "policies/networks.py",
     "policies/gaussian.py",
     "policies/acceptance.py",
