@@ -174,3 +174,18 @@ def test_a_target_entropy_counts_for_every_dimension():
     learner = Aram(target_entropy=-0.25, entropy_ramp=0, **SMALL)
     empty = jax.eval_shape(lambda key: learner.init(key, NOWHERE), jax.random.key(0))
     assert float(learner.entropy_target(empty, NOWHERE)) == pytest.approx(-0.5)
+
+
+def test_without_warm_up_steps_the_target_entropy_stays_that_of_the_box():
+    learner = Aram(**SMALL, entropy_ramp=10)
+    late = first_state(learner, NOWHERE)._replace(updates=jnp.asarray(100))
+    assert float(learner.entropy_target(late, NOWHERE)) == pytest.approx(2 * -0.5)
+
+
+def test_a_warm_up_action_of_a_seed_does_not_depend_on_the_seeds_beside_it():
+    thin = Spec.of(1, LOW, HIGH, ib.SumBand(total=2.0, tolerance=1e-3) & ib.Box(LOW, HIGH))
+    keys = jax.random.split(jax.random.key(3), 2)
+    act = jax.jit(lambda keys, seen: Aram(**SMALL).act(None, thin, seen, None, keys, True))
+    together, alone = act(keys, jnp.zeros((2, 3, 1))), act(keys[1:], jnp.zeros((1, 3, 1)))
+    assert together.is_projected.any()
+    np.testing.assert_array_equal(together.action[1], alone.action[0])

@@ -1,7 +1,8 @@
 """ARAM (Hung, Sun and Hsieh, ICLR 2025): acceptance-rejection on an augmented two-objective MDP.
 
 Acting: N proposals a_1, ..., a_N ~ pi(. | s; lambda); the first one in C(s) is executed. Only if all N are infeasible,
-the last one is projected onto C(s).
+the last one is projected onto C(s). During warm-up proposals are uniform in the box, and the fallback is a uniform draw
+from C(s). Evaluation executes tanh(mean) at a fixed preference, projected if it is infeasible.
 
 Augmented MDP: the executed action gives (s, a, [r, 0], s'); every proposal rejected before it gives a self-loop
 (s, a_i, [0, -K], s). Self-loops have a replay buffer of their own, which provides the fraction eta of a batch.
@@ -11,7 +12,7 @@ validity, Q = (Q_r, Q_c) a critic with one value per objective, j the index of t
 coefficient. Actor and critics read lambda as a further input.
 
     critic   y = r + gamma (1 - done) (Qbar_j*(s', a'; lambda) - alpha log pi(a' | s'; lambda)),
-             j* = argmin_j lambda^T Qbar_j,   loss  sum_k lambda_k (Q_k - y_k)^2
+             j* = argmin_j lambda^T Qbar_j,   loss  sum_k lambda_k (Q_k - y_k)^2 (see losses.critic_loss)
     policy   loss  alpha log pi(a | s; lambda) - min_j lambda^T Q_j(s, a; lambda), or its supremum (q_pensieve.py)
     alpha    loss  alpha (-log pi(a | s; lambda) - target entropy)
 """
@@ -89,7 +90,7 @@ class AramState(NamedTuple):
     optimiser: optax.OptState
     updates: jax.Array
     eta: jax.Array
-    """Fraction of a batch drawn from the augmented buffer, where it follows the acceptance rate."""
+    """Adapted fraction of a batch from the augmented buffer; unused unless `adapts_eta`."""
     feasible_fraction: jax.Array
     """Sum and count of the feasible fraction of uniform proposals, measured during warm-up."""
     snapshots: Snapshots
@@ -123,7 +124,8 @@ class Aram(Learner):
     penalty: float = 0.2
     """K, the penalty of a rejected proposal."""
     augmented: bool = True
-    """Store rejected proposals as self-loops with reward [0, -K]."""
+    """Store rejected proposals as self-loops with reward [0, -K]. Training rewards must not be negative then, or a
+    self-loop would pay more than a step."""
     dual_replay: bool = True
     """Store self-loops in a replay buffer of their own instead of among the real transitions."""
     eta: float = 0.2
@@ -131,8 +133,8 @@ class Aram(Learner):
     eta_decay: float = 1.0
     """Factor on eta every 10,000 environment steps; the paper has 0.9."""
     target_acceptance: float | None = 0.99
-    """Lower eta, to a tenth at most, while more proposals than this fraction are feasible, and raise it again below.
-    None, a decaying eta, a single buffer and a warm start keep eta as it is."""
+    """Lower eta, but not below a tenth of its initial value, while more proposals than this fraction are feasible, and
+    raise it again below. Ignored with eta_decay < 1, a single buffer or a warm start."""
     preference: tuple[float, float] | None = None
     """A fixed lambda with scalar critics (SOSAC); None learns for all preferences."""
     min_return_weight: float = 0.8
@@ -146,12 +148,13 @@ class Aram(Learner):
     init_alpha: float = 0.1
     """Initial value of a tuned alpha."""
     target_entropy: float | None = None
-    """Target entropy per dimension, in [-1, 1]. None is -0.5, and -1 after a warm start."""
+    """Target entropy per dimension, of actions scaled to [-1, 1]; at most ln 2. None is -0.5, and -1 after a warm
+    start."""
     entropy_ramp: int = 50_000
     """Updates over which the target entropy falls by the log of the feasible fraction of the box, which is measured
-    during warm-up. 0 keeps SAC's target."""
+    during warm-up. 0 keeps `target_entropy`."""
     student_df: float | None = None
-    """Degrees of freedom of Student-t proposals; None is Gaussian."""
+    """Degrees of freedom of Student-t noise while acting; None is Gaussian. Updates always use the Gaussian."""
     warm_start: bool = True
     """Begin narrowly around the task's reference action, where it has one."""
     critic_warmup: int = 5_000
@@ -186,7 +189,7 @@ class Aram(Learner):
         if self.eta_decay != 1.0 and not self.augmented:
             raise ConfigurationError(
                 "eta_decay changes how many self-loops a batch has, but augmented=False stores none. "
-                "Drop eta_decay or set augmented=True."
+                "Pass eta_decay=1.0 or augmented=True."
             )
         if self.target_entropy is not None and self.alpha is not None:
             raise ConfigurationError(
@@ -296,19 +299,16 @@ class Aram(Learner):
         keys: jax.Array,
         warm: bool,
     ) -> Draw:
-        """Draw all N proposals in one forward pass and execute the first feasible one.
-
-        During warm-up proposals are uniform in the box. If all are infeasible, the action is then drawn from C(s).
-        """
+        """Draw all N proposals in one forward pass and execute the first feasible one."""
         shape = (observation.shape[1], self.proposals, spec.box.size)
         if warm:
             uniform = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
-            key = jax.random.fold_in(keys[0], 1)
+            further = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
             return accept_first(
                 spec.constraint,
                 observation,
                 spec.box.rescale(uniform),
-                fallback=lambda seen, last: spec.constraint.sample(key, seen),
+                fallback=lambda seen, last: jax.vmap(spec.constraint.sample)(further, seen),
             )
         noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is free
         df = self.student_df
@@ -345,7 +345,8 @@ class Aram(Learner):
     def adapt(self, state: AramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> AramState:
         """Measure the feasible fraction of the box during warm-up; later take snapshots and adapt eta.
 
-        eta follows an integrator: an acceptance rate 0.1 above its target lowers eta by 0.1 in 1,000 environment steps.
+        eta changes by (target - acceptance rate) / 1,000 per environment step. With the default target of 0.99 it falls
+        by at most 0.01 in 1,000 steps.
         """
         if warm:
             measured = jnp.stack([jnp.sum(draw.acceptance), jnp.asarray(draw.acceptance.size, jnp.float32)])
@@ -387,7 +388,8 @@ class Aram(Learner):
             gradient = gradient._replace(log_alpha=jnp.zeros(()))
         steps, optimiser = self.optimiser().update(gradient, state.optimiser)
         if self.critic_warmup and self.starts_warm(spec):
-            # Adam keeps averaging meanwhile: with moments of zero its first steps would be three times too long.
+            # Adam keeps averaging meanwhile: with moments of zero at a high step count, its first steps would be three
+            # times too long.
             moves = (state.updates >= self.critic_warmup).astype(jnp.float32)
             actor, log_alpha = jax.tree.map(lambda leaf: moves * leaf, (steps.actor, steps.log_alpha))
             steps = steps._replace(actor=actor, log_alpha=log_alpha)
@@ -463,7 +465,7 @@ class Aram(Learner):
         """Return the target entropy of the policy in [-1, 1]^d.
 
         It begins at `target_entropy` per dimension and falls in a straight line, over `entropy_ramp` updates, by
-        log(feasible fraction of the box): a policy that fills C(s) has that much less entropy than one that fills the
+        -log(feasible fraction of the box): a policy that fills C(s) has that much less entropy than one that fills the
         box.
         """
         per_dimension = self.target_entropy
@@ -474,5 +476,8 @@ class Aram(Learner):
         if not self.entropy_ramp:
             return first
         total, count = state.feasible_fraction
-        last = first + jnp.log(jnp.clip((total + 1e-6) / jnp.maximum(count, 1.0), 1e-6, 1.0))
+        fraction = jnp.where(
+            count > 0, (total + 1e-6) / jnp.maximum(count, 1.0), 1.0
+        )  # without warm-up: the box
+        last = first + jnp.log(jnp.clip(fraction, 1e-6, 1.0))
         return first + jnp.minimum(state.updates / self.entropy_ramp, 1.0) * (last - first)

@@ -5,7 +5,7 @@ ARAM's policy loss with |W| preferences and a buffer of critics replaces min_j l
     sup over lambda' in W and Q' in the buffer of  min_j lambda^T Q'_j(s, a; lambda'),
 
 where W holds lambda itself and |W| - 1 further draws, and the buffer holds the current critic and its snapshots. The
-critics are asked at lambda', and their objectives are weighed by lambda.
+critics are evaluated at lambda', and their objectives are weighted by lambda.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def take_snapshot(snapshots: Snapshots, critic: Network, updates: jax.Array) -> 
     """Store the critic as the newest snapshot if one is due after so many updates.
 
     Call it once per environment step, not per update: with several seeds side by side nothing can be skipped, so the
-    test costs as much as the copy. Several intervals between two calls give one snapshot.
+    test costs as much as the copy. A call takes one snapshot at most; missed ones follow at the next calls.
     """
     is_due = (updates - SNAPSHOT_START) // SNAPSHOT_INTERVAL > snapshots.taken
     critics = jax.tree.map(
