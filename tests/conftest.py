@@ -32,10 +32,12 @@ if importlib.util.find_spec("jax") is not None:
 def optimised_compilation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compile as users do where rounding decides (constraints, `optimised` tests) and in tests marked slow.
 
-    Other tests, and the commands that they start, compile without most optimisations.
+    Other tests, and the commands that they start, compile without most optimisations. So do all tests of training: they
+    compare runs bit for bit with runs of module fixtures, which are made before this fixture.
     """
-    marks = ("slow", "optimised")
-    if request.path.parent.name != "constraints" and not any(map(request.node.get_closest_marker, marks)):
+    folder = request.path.parent.name
+    is_slow = request.node.get_closest_marker("slow") is not None and folder != "training"
+    if folder != "constraints" and not is_slow and request.node.get_closest_marker("optimised") is None:
         yield
         return
     import jax
