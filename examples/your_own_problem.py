@@ -27,5 +27,5 @@ if __name__ == "__main__":
     print(ib.check_task(task))  # units, shapes, readings, empty sets, seeds, rewards: all well?
     run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=2_000, out="runs/heating")
     exported = ib.export(run)  # ONNX with the fuse inside the graph, and the same for numpy alone
-    certificate = ib.audit(str(exported.path), task, steps=1_000)  # replayed, judged with no tolerance
+    certificate = ib.audit(str(exported.path), task, steps=1_000)  # replayed, checked with no tolerance
     print(run, exported, f"{certificate.violations} violations in {certificate.steps} steps", sep="\n")
