@@ -121,7 +121,7 @@ def numpy_rows(problem: Problem) -> dict[str, Act]:
 def onnx_rows(problem: Problem) -> dict[str, Act]:
     import onnxruntime
 
-    from inbounds.deploy.onnx_policy import policy_model
+    from inbounds.deploy.export import policy_model
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -24,7 +24,7 @@ import inbounds as ib
 from benchmarks.provenance import save_result
 from inbounds.learners.learner import Spec
 from inbounds.learners.registry import make_learner
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 from inbounds.training.config import TrainingConfig
 from inbounds.training.loop import Training
 from inbounds.training.record import RunFolder

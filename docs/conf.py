@@ -30,3 +30,22 @@ html_theme = "furo"
 html_title = f"inbounds {release}"
 templates_path: list[str] = []
 exclude_patterns = ["_build"]
+
+
+def process_docstring(app, what, name, obj, options, lines):
+    """Make docstrings, which are written for `help`, readable by reStructuredText.
+
+    A bar is an absolute value and not a substitution; presets are shown as they stand.
+    """
+    shown = []
+    for line in lines:
+        shown.append(line.replace("|", r"\|"))
+        if line.startswith("Presets ("):
+            shown[-1] = shown[-1].rstrip(":") + "::"
+            shown.append("")
+    lines[:] = shown
+
+
+def setup(app):
+    """Register the hook."""
+    app.connect("autodoc-process-docstring", process_docstring)

@@ -25,7 +25,7 @@ class Heating(gymnasium.Env):  # two rooms on one fuse, which allows less when t
 task = ib.Task(Heating, ib.WeightedL1([1, 1], ib.obs["fuse", 0]), horizon=100, ends_only_in_failure=True)
 if __name__ == "__main__":
     print(ib.check_task(task))  # units, shapes, readings, empty sets, seeds, rewards: all well?
-    run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=2_000, out="runs/heating")
+    run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=2_000)
     exported = ib.export(run)  # ONNX with the fuse inside the graph, and the same for numpy alone
-    certificate = ib.audit(str(exported.path), task, steps=1_000)  # replayed, checked with no tolerance
+    certificate = ib.audit(exported, task, steps=1_000)  # replayed, checked with no tolerance
     print(run, exported, f"{certificate.violations} violations in {certificate.steps} steps", sep="\n")

@@ -11,11 +11,14 @@ import json
 import re
 import sys
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from inbounds.experiments.collecting import REFERENCES, is_result_file, read_references
 from inbounds.experiments.results import Result, load_result
-from inbounds.experiments.suites import SUITES
+from inbounds.experiments.suites import PAPER_TASKS, SUITES
+from inbounds.report.comparison import comparison_table
+from inbounds.report.style import task_name
 from inbounds.report.tables import (
     NOT_RUN,
     headline_table,
@@ -71,15 +74,56 @@ def table(name: str, results: list[Result]) -> str:
         return reproduction_table(results)
     if name == "violations":
         return violations_table(results)
+    if name == "comparison":
+        return comparison_table([result for result in results if result.suite == "paper"], references)
+    if name == "which-learner":
+        return learners_table(results)
     if name == "faults":
         path = RESULTS / "faults.json"
         if not path.exists():
             return f"`python -m benchmarks.faults`: {NOT_RUN}."
         return faults_table(json.loads(path.read_text())["rows"])
+    if name == "attack":
+        path = RESULTS / "attack.json"
+        if not path.exists():
+            return f"`python -m benchmarks.attack`: {NOT_RUN}."
+        return attack_table(json.loads(path.read_text())["doors"])
     if name in SUITES or name in TRIALS:
         return suite_table(results, name)
-    known = ", ".join(("headline", "reproduction", "violations", "faults", *SUITES))
+    known = ", ".join(
+        ("headline", "comparison", "reproduction", "violations", "which-learner", "faults", "attack", *SUITES)
+    )
     sys.exit(f"no table is called '{name}'; known are {known}.")
+
+
+COMPARED = {
+    "ARAM: return, valid": ("aram", "default"),
+    "SPre+ (`paper`)": ("spre", "paper"),
+    "DPre+ (`paper`)": ("dpre", "paper"),
+}
+"""Columns of the table that helps to choose a learner: those that have run at full length on every task."""
+
+
+def learners_table(results: list[Result]) -> str:
+    """Return return and valid action rate of the compared learners by task, the highest return in bold."""
+    lines = []
+    for task in PAPER_TASKS:
+        found = {
+            (result.learner, result.preset): result.final
+            for result in results
+            if result.suite == "paper" and result.task == task and not result.variant
+        }
+        means = {one: mean(found[one]["return"]) for one in COMPARED.values() if one in found}
+        cells = []
+        for one in COMPARED.values():
+            shown = NOT_RUN
+            if one in found:
+                number = f"{means[one]:,.{1 if abs(means[one]) < 100 else 0}f}"
+                number = f"**{number}**" if means[one] == max(means.values()) else number
+                shown = f"{number}, {mean(found[one]['valid_action_rate']):.2f}"
+            cells.append(shown)
+        lines.append((task_name(task), *cells))
+    return markdown(("task", *COMPARED), lines, words=1)
 
 
 PLACES = {
@@ -111,6 +155,37 @@ def faults_table(rows: list[dict[str, Any]]) -> str:
         lines.append((kind, ", ".join(dict.fromkeys(places)), *counts))
     totals = [f"{sum(row[column] for row in rows):,}" for column in ("tried", "survived")]
     return markdown(("fault", "struck", "tried", "survived"), [*lines, ("all", "", *totals)], words=2)
+
+
+DOORS = {
+    "known": "questions that once had a wrong answer",
+    "project": "`project` in NumPy",
+    "contains": "`contains`, `violation` and `explain` in NumPy",
+    "sample": "`sample` with a NumPy generator",
+    "interior_point": "`interior_point`, `linear_maximiser` and `distance`",
+    "compiled": "the same in JAX (eager, `jit`, `vmap`, float64) and in other array libraries",
+    "filter": "`ib.SafetyFilter`",
+    "guard": "`ib.Guard`",
+    "wrappers": "`ib.ProjectAction`, `ib.AcceptReject`, `ib.AugmentedMDP`",
+    "task": "environments of `ib.Task`, with published sets",
+    "space": "`ib.ConstrainedBox`",
+    "policy": "deployed policies in NumPy",
+    "onnx": "exported policies in onnxruntime",
+}
+"""What is asked at each door of the attack."""
+
+
+def attack_table(doors: dict[str, dict[str, Any]]) -> str:
+    """Return one row per door: sets, questions, actions outside their set, and every other finding."""
+    columns = ("rounds", "cases", "outside")
+    others = ("silent NaN", "unexplained exception", "slow", "refused", "wrong answer")
+    rows = [
+        (*(found[name] for name in columns), sum(found[name] for name in others)) for found in doors.values()
+    ]
+    rows.append(tuple(sum(column) for column in zip(*rows, strict=True)))
+    names = [*(DOORS[door] for door in doors), "all"]
+    lines = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, rows, strict=True)]
+    return markdown(("door", "sets", "cases", "infeasible", "other findings"), lines, words=1)
 
 
 if __name__ == "__main__":

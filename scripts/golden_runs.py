@@ -47,7 +47,6 @@ FORMER_SETTINGS = {
     "preference_samples": "policy_preferences",
     "q_snapshots": "snapshots",
     "alpha": "temperature",
-    "init_alpha": "initial_temperature",
     "target_entropy": "entropy_target",
     "critic_warmup": "critic_lead",
 }

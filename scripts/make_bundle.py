@@ -38,6 +38,7 @@ CARRIED = (
     "glfw",
     "gymnasium",
     "imageio",
+    "lazy-loader",
     "markdown-it-py",
     "mdurl",
     "mujoco",

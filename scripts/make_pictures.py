@@ -2,36 +2,104 @@
 
     python scripts/make_pictures.py
 
-It writes docs/images/: curves of return and valid action rate of all methods, and a film of HalfCheetah. The film needs
-EGL or OSMesa, as every picture of MuJoCo does.
+It writes docs/images/: curves of return, valid action rate and projections of all methods,
+performance profiles, one step of ARAM, and a film of HalfCheetah. The film needs EGL or OSMesa, as every picture of
+MuJoCo does; `--figures` leaves it out.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from PIL import Image
 
 import inbounds as ib
-from inbounds.experiments.collecting import read_results
+from inbounds.experiments.collecting import REFERENCES, read_references, read_results
+from inbounds.report.comparison import draw_profiles
 from inbounds.report.figures import write_figures
+from inbounds.report.style import COLOURS, PARAMETERS, save
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
-SKIPPED, STEPS, SIZE, COLOURS = 60, 48, (320, 320), 64
+RESULTS = ROOT / "benchmarks" / "results"
+FIGURES = {
+    "return": "return_by_steps",
+    "validity": "valid_action_rate_by_steps",
+    "projections": "projections",
+}
+"""The figures of the suite `paper` that are shown, by the names of their files."""
+SKIPPED, STEPS, SIZE, SHADES = 60, 48, (320, 320), 64
 """The film begins at full speed and stays below a megabyte."""
 
 
-def draw_curves() -> None:
-    """Draw the learning curves of the suite `paper`."""
-    results = read_results([ROOT / "benchmarks" / "results" / "paper"])
+def draw_results() -> None:
+    """Draw the figures of the suite `paper`, and its methods compared over all tasks."""
+    results = read_results([RESULTS / "paper"])
     with tempfile.TemporaryDirectory() as folder:
-        write_figures(results, Path(folder), ["png"])
-        for name, figure in (("return", "return_by_steps"), ("validity", "valid_action_rate_by_steps")):
+        write_figures(results, Path(folder), ("png",))
+        for name, figure in FIGURES.items():
             shutil.copyfile(Path(folder) / f"paper-{figure}.png", IMAGES / f"{name}.png")
+    with rc_context(PARAMETERS):
+        profiles = draw_profiles(results, read_references(RESULTS / REFERENCES))
+        if profiles is not None:
+            save(profiles, IMAGES / "profiles", ("png",))
+        draw_method()
+
+
+def draw_method() -> None:
+    """Draw one step of ARAM: proposals, the two kinds of transitions, the two replay buffers, and the batch."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+
+    accepted, rejected, ink = COLOURS[2], COLOURS[1], "0.25"
+    figure = Figure(figsize=(8.4, 2.5), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    axes.set(xlim=(0, 16.8), ylim=(0, 5), aspect="equal")
+    axes.set_axis_off()
+
+    def box(x: float, y: float, width: float, text: str, colour: str = ink, height: float = 1.1) -> None:
+        style = "round,pad=0.02,rounding_size=0.12"
+        axes.add_patch(FancyBboxPatch((x, y), width, height, style, facecolor="white", edgecolor=colour))
+        axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", color=colour, fontsize=7.5)
+
+    def arrow(
+        start: tuple[float, float], end: tuple[float, float], colour: str = ink, bend: float = 0.0
+    ) -> None:
+        look = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0}
+        axes.add_patch(
+            FancyArrowPatch(start, end, color=colour, connectionstyle=f"arc3,rad={bend}", linewidth=1, **look)
+        )
+
+    box(0.1, 1.95, 2.1, "policy\n$\\pi(\\cdot\\,|\\,s, \\lambda)$")
+    arrow((2.2, 2.5), (3.1, 2.5))
+    axes.add_patch(Circle((4.5, 2.5), 1.15, facecolor=accepted, alpha=0.15, edgecolor=accepted))
+    axes.text(4.5, 0.95, "feasible set $C(s)$", ha="center", color=accepted, fontsize=7.5)
+    for x, y, colour, mark in (
+        (3.3, 3.75, rejected, "x"),
+        (5.75, 3.45, rejected, "x"),
+        (4.95, 2.75, accepted, "o"),
+    ):
+        axes.plot(x, y, mark, color=colour, markersize=5)
+    axes.text(4.5, 4.4, "proposals, until one is feasible", ha="center", color=ink, fontsize=7.5)
+    box(7.3, 3.35, 4.1, "self-loop  $(s, a_i, [0, -K], s)$", rejected)
+    box(7.3, 0.55, 4.1, "step  $(s, a, [r, 0], s')$", accepted)
+    arrow((5.95, 3.5), (7.3, 3.9), rejected)
+    arrow((5.1, 2.65), (7.3, 1.2), accepted)
+    box(12.0, 3.35, 1.9, "augmented\nreplay", rejected)
+    box(12.0, 0.55, 1.9, "real\nreplay", accepted)
+    arrow((11.4, 3.9), (12.0, 3.9), rejected)
+    arrow((11.4, 1.1), (12.0, 1.1), accepted)
+    box(14.6, 1.75, 2.1, "soft\nactor-critic\n$Q_r, Q_c$ for all $\\lambda$", height=1.5)
+    arrow((13.9, 3.7), (15.3, 3.25), rejected)
+    arrow((13.9, 1.3), (15.3, 1.75), accepted)
+    axes.text(14.75, 3.75, "$\\eta$", color=rejected, fontsize=8)
+    axes.text(14.65, 1.1, "$1 - \\eta$", color=accepted, fontsize=8)
+    save(figure, IMAGES / "method", ("png",))
 
 
 def film_halfcheetah() -> None:
@@ -45,8 +113,8 @@ def film_halfcheetah() -> None:
         if step >= SKIPPED:
             frames.append(Image.fromarray(np.asarray(environment.render())).resize(SIZE))
     environment.close()
-    palette = frames[0].quantize(COLOURS)
-    small = [frame.quantize(COLOURS, palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    palette = frames[0].quantize(SHADES)
+    small = [frame.quantize(SHADES, palette=palette, dither=Image.Dither.NONE) for frame in frames]
     small[0].save(
         IMAGES / "halfcheetah.gif", save_all=True, append_images=small[1:], duration=50, loop=0, optimize=True
     )
@@ -55,8 +123,9 @@ def film_halfcheetah() -> None:
 def main() -> None:
     """Make all pictures."""
     IMAGES.mkdir(exist_ok=True)
-    draw_curves()
-    film_halfcheetah()
+    draw_results()
+    if "--figures" not in sys.argv:
+        film_halfcheetah()
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "inbounds"
 STEP = (
     "learners/aram.py",
     "learners/q_pensieve.py",
-    "learners/learner.py",
+    "learners/step.py",
     "learners/losses.py",
-    "learners/networks.py",
     "policies/networks.py",
     "policies/gaussian.py",
     "policies/acceptance.py",
-    "replay/buffer.py",
+    "replay.py",
     "training/host_collector.py",
     "training/program.py",
 )

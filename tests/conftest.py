@@ -24,8 +24,20 @@ if importlib.util.find_spec("jax") is not None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         _cache = tempfile.TemporaryDirectory(prefix="inbounds-jax-")
         os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+    # Tests compile thousands of small functions, most in far less than the second from which JAX keeps them.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     # Most of a quick test's time is the compiler's. It works three to five times faster without optimisations.
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before pytest selects by markers, mark a sweep slow, and tests of constraints as those where rounding decides."""
+    for item in items:
+        if item.get_closest_marker("sweep") is not None:
+            item.add_marker("slow")
+        if item.path.parent.name == "constraints":
+            item.add_marker("optimised")
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +45,12 @@ def optimised_compilation(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """Compile as users do where rounding decides (constraints, `optimised` tests) and in tests marked slow.
 
     Other tests, and the commands that they start, compile without most optimisations. So do all tests of training: they
-    compare runs bit for bit with runs of module fixtures, which are made before this fixture.
+    compare runs bit for bit with runs of module fixtures, which are made before this fixture. A sweep compiles as the
+    quick cases of its property do.
     """
-    folder = request.path.parent.name
-    is_slow = request.node.get_closest_marker("slow") is not None and folder != "training"
-    if folder != "constraints" and not is_slow and request.node.get_closest_marker("optimised") is None:
+    marked = {marker.name for marker in request.node.iter_markers()}
+    is_long = "slow" in marked and "sweep" not in marked and request.path.parent.name != "training"
+    if not is_long and "optimised" not in marked:
         yield
         return
     import jax

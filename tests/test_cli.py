@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from inbounds.cli.display import LiveDisplay, PlainDisplay, Standing, duration, sparkline
+from inbounds.cli.display import LiveDisplay, PlainDisplay, Standing, compare, duration, sparkline
 from inbounds.cli.main import COMMANDS, main
 from inbounds.cli.options import parse
-from inbounds.cli.summary import compare
 from inbounds.cli.terminal import Terminal
 from inbounds.cli.train import Stopper, size
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.evaluation.baselines import ReferenceReturn
-from inbounds.storage.locks import locked
+from inbounds.storage.files import locked
 from inbounds.training import interrupts
 from inbounds.training.summary import RunSummary
 
@@ -267,6 +266,13 @@ def test_a_reference_policy_is_filmed(tmp_path: Path, capsys: pytest.CaptureFixt
     film = tmp_path / "film.gif"
     assert main(["render", "bss3z", "--policy", "never-moving", "--steps", "3", "--out", str(film)]) == 0
     assert film.stat().st_size > 0 and "3 steps" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_not_taken_for_a_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", str(tmp_path / "runs" / "demoo")]) == 2
+    assert "is not a folder. Give that of a run" in capsys.readouterr().err
 
 
 def test_a_policy_that_does_not_exist_is_named_with_those_that_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,9 +21,8 @@ import pytest
 from inbounds.cli import catalogue
 from inbounds.cli.display import LiveDisplay
 from inbounds.cli.main import main
-from inbounds.cli.output import command, require_writable, shown
-from inbounds.cli.terminal import Terminal
-from inbounds.cli.trackers import TensorBoardTracker
+from inbounds.cli.terminal import Terminal, command, require_writable, shown
+from inbounds.cli.train import TensorBoardTracker
 from inbounds.experiments import runner
 from inbounds.experiments.experiment import Cell
 from inbounds.experiments.results import save_result
@@ -113,7 +112,10 @@ def test_a_result_is_collected_with_a_command_that_can_be_pasted(run: Path) -> N
 
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "task": "x; rm -rf ."}))
-    assert "train 'x; rm -rf .' --learner" in collect_run(run).command
+    command = collect_run(run).command
+    assert command.startswith("ib.train(task, 'aram'") and command.endswith(
+        "# the task 'x; rm -rf .' of your own"
+    )
 
 
 # What a terminal is told
@@ -301,7 +303,7 @@ def _evaluate_quickly(evaluate_one: Callable[..., None]) -> Callable[..., None]:
     import numpy as np
 
     from inbounds.evaluation import protocol
-    from inbounds.evaluation.solver_calls import SolverCalls
+    from inbounds.evaluation.protocol import SolverCalls
 
     def found(opened: Any, episodes: int, preference: tuple[float, float]) -> protocol.FinalEvaluation:
         one = np.zeros(1)
@@ -446,7 +448,7 @@ def test_a_report_names_what_is_damaged_with_the_remedy(case: str, run: Path, ca
     [
         ("evaluate", "RUN"),
         ("train", "--resume", "RUN"),
-        ("render", "--policy", "RUN"),
+        ("render", "RUN"),
         ("export", "RUN"),
         ("audit", "RUN", "reacher"),
     ],
@@ -499,7 +501,7 @@ def test_a_format_that_no_figure_has_is_refused(
 
 
 def test_a_task_may_have_a_dollar_in_its_name(tmp_path: Path) -> None:
-    from inbounds.report.run_picture import draw_run
+    from inbounds.report.figures import draw_run
     from inbounds.training.record import RunFolder
 
     assert draw_run(RunFolder(write_run(tmp_path / "run", task=r"price $\evil{ and $ cost")), {}).exists()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from inbounds.settings import fits, is_number, is_whole, misfit
+from inbounds.limits import fits, is_number, is_whole, misfit
 
 
 @pytest.mark.parametrize("value", [0, -2.5, np.float32(1.0), np.int64(3)], ids=repr)

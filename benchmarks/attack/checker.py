@@ -31,7 +31,9 @@ UNIT = 2.0**-53
 """Half the distance from 1 to the next float64: the relative error of one rounding."""
 TINIEST = 2.0**-1074
 SIMPLEX_TOLERANCE = 1e-5
-"""Of the total, where a Simplex states no tolerance; from 21 entries on it is 4.8e-7 of the largest sum for each."""
+"""Of the total, where a Simplex states no tolerance."""
+LEAST_SIMPLEX_TOLERANCE = 4e-6, 4.8e-7
+"""Of the largest sum, or of the terms of a total that is read as a difference: for all entries, and for each."""
 
 if np.finfo(np.longdouble).eps > 2.0**-63:
     raise ImportError(
@@ -296,14 +298,24 @@ def _sum_band(leaf: Leaf, asked: Asked) -> list[Rows]:
 
 
 def _simplex(leaf: Leaf, asked: Asked) -> list[Rows]:
-    """Judge sum_i a_i = T by the stated tolerance, or by the default one, and 0 <= a_i <= high_i."""
+    """Judge sum_i a_i = T by the stated tolerance, or by the default one, and 0 <= a_i <= high_i.
+
+    No float satisfies an equality, so that the set is the band that the documentation of `Simplex` states, and not the
+    equality. Its least width has to be relative to the terms of T = s o + c, S = |s o| + |c|, and not to T: where they
+    cancel, T itself is known to 3 * 2^-24 S only after the observation, s and c were rounded to float32, which is more
+    than 1e-5 T for T < 0.018 S. A band relative to T alone would hold other sums in float32 than in float64, and none
+    in both. Four margins of 1e-6 S, or of 1.2e-7 S per entry, leave `contains` its margin at both ends and
+    as much between them. A problem in which T is small and the equality matters to it states `tolerance`, which is
+    judged without any of this.
+    """
     stated = leaf.arguments.get("tolerance")
     if stated is None:
         total = _read(leaf.arguments["total"], asked, 0)
-        share = asked.numbers(
-            max(SIMPLEX_TOLERANCE, 4.8e-7 * (1 + SIMPLEX_TOLERANCE) * asked.action.shape[-1])
-        )
-        tolerance = Read(share * total.value, share * total.size, total.roundings + 1)
+        usual = asked.numbers(SIMPLEX_TOLERANCE)
+        of_all, of_each = LEAST_SIMPLEX_TOLERANCE
+        least = asked.numbers(max(of_all, of_each * asked.action.shape[-1])) * (1 + usual)
+        value = np.maximum(usual * total.value, least * total.size)
+        tolerance = Read(value, (usual + least) * total.size, total.roundings + 1)
     else:
         tolerance = _read(stated, asked, 0)
     return _band(Leaf(leaf.kind, {**leaf.arguments, "low": 0.0}), asked, tolerance)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 import inbounds as ib
 from benchmarks.attack.anchored_sets import Style, joined
+from benchmarks.attack.effort import draw_mostly_quick
 from benchmarks.attack.examination import OUTSIDE, ROOM_IN_SINGLE, constraint_of
 from benchmarks.attack.ledger import Ledger
 from benchmarks.attack.plain_sets import Leaf, reads_previous_action
-from benchmarks.attack.sets import Drawn, States, draw
+from benchmarks.attack.sets import Drawn, States
 from benchmarks.attack.witness import NOTHING, Journal, Pace
 from inbounds.policies.heads import (
     AlongRay,
@@ -34,7 +35,7 @@ HEADS: tuple[Head, ...] = (
     *(SquashedGaussian(), SquashedGaussian(), Deterministic(), Deterministic(std=0.2)),
     *(DiagonalGaussian(), AlongRay(smooth=False), AlongRay(), RadialGaussian()),
 )
-CALLS = 300
+CALLS = 600
 LARGEST_INPUT = 1e4
 """Of an observation, where the network's answer is surely a number."""
 
@@ -49,7 +50,7 @@ class Deployed(NamedTuple):
 
 def deployed(rng: np.random.Generator, ledger: Ledger, folder: Path) -> Deployed | None:
     """Write the run of a random policy over a box around a random set."""
-    drawn = draw(rng, STYLE)
+    drawn = draw_mostly_quick(rng, STYLE, 0.85)
     width = drawn.size * 10.0 ** rng.uniform(-1.0, 1.5)
     low, high = ((drawn.anchor + sign * width).astype(np.float32).astype(np.float64) for sign in (-1.0, 1.0))
     if not (np.isfinite([low, high]).all() and (low < high).all()):

@@ -211,7 +211,13 @@ def answered(ledger: Ledger, asked: Asked, answer: Answer, examine: Examine) -> 
 
 
 def claims_empty(error: Exception) -> bool:
-    """Tell whether an error says that there is no action or that the input is wrong, and not that it is unbounded."""
+    """Tell whether an error says that there is no action or that the input is wrong, and not that it is unbounded.
+
+    A filter also passes on that a set has no projection, such as an ellipsoid that is not convex in a wild state.
+    """
+    cause = error.__cause__
+    if isinstance(cause, ib.errors.ConstraintError) and not isinstance(cause, ib.errors.EmptySetError):
+        return False
     return isinstance(
         error, ib.errors.EmptySetError | ib.errors.InvalidInputError | ib.errors.InfeasibleActionError
     )

@@ -13,7 +13,7 @@ from benchmarks.attack.actions import draw_actions
 from benchmarks.attack.anchored_sets import Style
 from benchmarks.attack.examination import ROOM, ROOM_IN_SINGLE
 from benchmarks.attack.ledger import WRONG, Ledger
-from benchmarks.attack.plain_sets import Joined, Plain, reads_previous_action
+from benchmarks.attack.plain_sets import Joined, Leaf, Plain, Reading, reads_previous_action
 from benchmarks.attack.sets import Drawn, States
 from benchmarks.attack.witness import (
     NOTHING,
@@ -30,7 +30,7 @@ from benchmarks.attack.witness import (
     with_box,
 )
 
-STEPS = 60
+STEPS = 180
 EPISODE = 15
 STYLE = Style(largest_dimension=33, exponents=(2.0, 6.0, 100.0), most_members=3)
 
@@ -276,6 +276,7 @@ def filtered(rng: np.random.Generator, ledger: Ledger) -> None:
         return
     before = None if previous is None else previous[0]
     seen: Vector | None = None
+    executed: Vector | None = None
     states = States(observations if drawn.observation_size else None, previous)
     actions, pace = draw_actions(rng, drawn, states, STEPS, np.float64), Pace(ledger)
     for index, action in enumerate(actions):
@@ -302,9 +303,12 @@ def filtered(rng: np.random.Generator, ledger: Ledger) -> None:
                 else made.value.act(o, previous_action=b)
             )
         )
-        # What a fallback answers to is the last good observation.
+        # What a fallback answers to is the last good observation, and what was executed since where that is observed.
+        known = before if before is not None else executed
+        is_recalled = seen is not None and known is not None and not np.isfinite(observation).all()
+        there = recalled(plain, seen, known) if is_recalled else seen
         here = States(
-            None if seen is None or not drawn.observation_size else seen[None],
+            None if there is None or not drawn.observation_size else there[None],
             before[None] if reads and before is not None else None,
         )
         if (drawn.observation_size and seen is None) or (reads and before is None):
@@ -320,7 +324,18 @@ def filtered(rng: np.random.Generator, ledger: Ledger) -> None:
             continue
         left = np.asarray(answer.value)
         journal.add(plain, here, asked, left, "leaves the filter")
-        before = left.astype(np.float64) if reads else before
+        executed = left.astype(np.float64)
+        before = executed if reads else before
         if rng.random() < 0.2 and left.flags.writeable:
             left[...] = 1e6  # the caller may write into what it was given
     journal.judge()
+
+
+def recalled(plain: Plain, seen: Vector, executed: Vector) -> Vector:
+    """Return an observation with the action that was executed since in the places where rate limits read it."""
+    now = seen.copy()
+    for part in plain.parts if isinstance(plain, Joined) and plain.sign == "&" else (plain,):
+        previous = part.arguments["previous"] if isinstance(part, Leaf) and part.kind == "RateLimit" else None
+        if isinstance(previous, Reading) and isinstance(previous.entries, tuple):
+            now[slice(*previous.entries)] = executed
+    return now

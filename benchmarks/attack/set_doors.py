@@ -9,12 +9,12 @@ import numpy as np
 
 from benchmarks.attack.actions import LAYOUTS, draw_actions
 from benchmarks.attack.anchored_sets import Style
+from benchmarks.attack.effort import QUICK, cost, draw_mostly_quick
 from benchmarks.attack.examination import Asked, Examine, constraint_of, examined
 from benchmarks.attack.ledger import Ledger
 from benchmarks.attack.libraries import NUMPY, OTHERS, Library
 from benchmarks.attack.plain_sets import Plain
 from benchmarks.attack.set_questions import (
-    cost,
     examine_contains,
     examine_distance,
     examine_interior_point,
@@ -41,9 +41,7 @@ def attack_set(rng: np.random.Generator, ledger: Ledger, examine: Examine, micro
     """Draw a set, and ask about it in numpy: large batches where actions are known, the other states one by one."""
     is_boxed = examine is examine_sample and rng.random() < 0.85
     style = Style(oracles=0.01, is_boxed=is_boxed)
-    drawn, is_quick = draw(rng, style), rng.random() < 0.7
-    while is_quick and cost(drawn.plain, drawn.dimension) > 1000.0:
-        drawn = draw(rng, style)
+    drawn = draw_mostly_quick(rng, style, 0.7)
     constraint = constraint_of(ledger, rng, drawn)
     if constraint is None:
         return
@@ -53,7 +51,7 @@ def attack_set(rng: np.random.Generator, ledger: Ledger, examine: Examine, micro
     is_one_state = rng.random() < (0.7 if examine is examine_sample else 0.2)
     if examine is examine_sample and is_one_state and not is_wild:
         count = (
-            int(10_000 / drawn.dimension) // (10 if cost(drawn.plain, drawn.dimension) > 1000.0 else 1) + 10
+            int(10_000 / drawn.dimension) // (10 if cost(drawn.plain, drawn.dimension) > QUICK else 1) + 10
         )
     asked = drawn_questions(rng, drawn, constraint, count, dtype, NUMPY, wildness=0.7 if is_wild else 0.0)
     if is_one_state:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.attack.actions import laid_out
 from benchmarks.attack.checker import judge
+from benchmarks.attack.effort import cost
 from benchmarks.attack.examination import (
     COMPILATION,
     OUTSIDE,
@@ -20,34 +21,14 @@ from benchmarks.attack.examination import (
     answered,
     judged_points,
     outside,
+    readings_are_finite,
 )
 from benchmarks.attack.ledger import EXCEPTION, NOT_A_NUMBER, Ledger, explained
 from benchmarks.attack.libraries import NUMPY
 from benchmarks.attack.plain_sets import Plain, Reading, has_union, leaves
 
-CURVED = ("Ball", "Ellipsoid", "WeightedL1", "PowerBudget")
-BOXES = ("Box", "RateLimit")
 DEEP = 1e-3
 """Relative room with which `contains` must accept an action."""
-
-
-def cost(plain: Plain, dimension: int) -> float:
-    """Return about how many microseconds a projection takes, from the kinds of the members alone."""
-    kinds = [leaf.kind for leaf in leaves(plain)]
-    others = [kind for kind in kinds if kind not in BOXES]
-    curved = [kind for kind in others if kind in CURVED]
-    if "Oracle" in kinds:
-        return 100_000.0
-    if (len(others) >= 2 and curved) or ("Ellipsoid" in kinds and len(kinds) > 1):
-        spent = 15_000.0
-    elif "Polytope" in kinds or len(others) >= 2:
-        spent = 60.0
-    elif "Ellipsoid" in kinds:
-        spent = 20.0
-    else:
-        spent = 6.0
-    spent *= max(1.0, dimension / 6.0) ** (2.0 if spent > 15.0 else 1.0)
-    return spent * (3.0 if has_union(plain) else 1.0)
 
 
 # What is asked, and what may come back -------------------------------------------------------------------------------
@@ -152,11 +133,13 @@ def examine_contains(ledger: Ledger, asked: Asked) -> list[Problem]:
             for row in np.flatnonzero(where)[:50]
         )
 
+    # Where an argument overflows when it is read, no action is feasible, whatever exact numbers say.
+    is_read = readings_are_finite(asked.plain, states, len(asked), is_single=asked.library.is_single)
     note(OUTSIDE, accepted & verdict.outside, "contains accepts an action outside")
     note(NOT_A_NUMBER, np.isnan(excess), "violation is NaN")
     if not asked.library.is_single:
         note(OUTSIDE, (excess <= 0) & verdict.outside, "violation finds an action outside feasible")
-        is_resolved = asked.is_moderate & (np.abs(asked.actions).max(axis=-1) < 1e70)
+        is_resolved = is_read & asked.is_moderate & (np.abs(asked.actions).max(axis=-1) < 1e70)
         note(
             WRONG, (excess > 0) & verdict.inside & is_resolved, "violation finds an action inside infeasible"
         )
@@ -164,7 +147,7 @@ def examine_contains(ledger: Ledger, asked: Asked) -> list[Problem]:
         is_plain = not any(leaf.kind == "Oracle" for leaf in leaves(asked.plain))
         note(WRONG, off & is_resolved & is_plain & np.isfinite(excess), "violation gives another number")
     is_small = np.abs(asked.actions).max(axis=-1) < (1e15 if asked.library.is_single else 1e70)
-    deep = ~accepted & (verdict.room > DEEP) & asked.is_moderate & is_small
+    deep = ~accepted & (verdict.room > DEEP) & asked.is_moderate & is_small & is_read
     note(WRONG, deep, "contains refuses an action deep inside")
     note(WRONG, accepted & ~(excess <= 0), "contains accepts what violation refuses")
     if asked.library is NUMPY and len(asked):
@@ -220,7 +203,10 @@ def examine_sample(ledger: Ledger, asked: Asked) -> list[Problem]:
             import jax
 
             rng = jax.random.key(seed)
-        count = len(asked) if is_one_state or (observation is None and previous is None) else None
+        has_states = observation is not None or previous is not None
+        # A mapped function draws one action at a time.
+        is_counted = (is_one_state or not has_states) and asked.library.name != "jax.vmap"
+        count = len(asked) if is_counted else None
         if is_one_state:
             observation, previous = (None if part is None else part[0] for part in (observation, previous))
         size = None if asked.constraint.size() is not None else dimension

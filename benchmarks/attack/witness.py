@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.attack.anchored_sets import Style, joined
 from benchmarks.attack.building import build
 from benchmarks.attack.checker import judge
+from benchmarks.attack.effort import draw_mostly_quick
 from benchmarks.attack.examination import claims_empty, constraint_of, shortened
 from benchmarks.attack.ledger import (
     EXCEPTION,
@@ -31,10 +32,10 @@ from benchmarks.attack.ledger import (
     explained,
 )
 from benchmarks.attack.plain_sets import Leaf, Plain, reads_previous_action
-from benchmarks.attack.sets import Drawn, States, draw
+from benchmarks.attack.sets import Drawn, States
 
 Vector = NDArray[np.float64]
-MOST_SECONDS_OF_ROUND = 6.0
+MOST_SECONDS_OF_ROUND = 2.0
 NOTHING = States(None, None)
 
 
@@ -266,8 +267,8 @@ def judge_received(
 
 
 def drawn_set(rng: np.random.Generator, ledger: Ledger, style: Style) -> tuple[Drawn, Any] | None:
-    """Draw a set that the library accepts."""
-    drawn = draw(rng, style)
+    """Draw a set that the library accepts, mostly a quick one: a step asks about one action."""
+    drawn = draw_mostly_quick(rng, style, 0.85)
     constraint = constraint_of(ledger, rng, drawn)
     return None if constraint is None else (drawn, constraint)
 

@@ -19,7 +19,7 @@ import inbounds as ib
 from benchmarks.faults.disk import DEADLY, NUMBERS, POWER_CUTS, Fault, FaultyDisk, Killed
 from benchmarks.faults.ledger import BrokenPromiseError, Ledger, require_sentence
 from benchmarks.faults.runs import HALF, QuickRuns, content_of, require_clean, require_same, rows_of
-from inbounds.cli.summary import write_csv
+from inbounds.cli.display import write_csv
 from inbounds.deploy.export import export
 from inbounds.experiments.results import collect_run, load_result, save_result
 from inbounds.training import loop

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from inbounds.storage import files, locks, logs
+from inbounds.storage import files, logs
 
 
 class Fault(Enum):
@@ -81,7 +81,7 @@ class FaultyDisk:
         def exchanged(one: Path, other: Path) -> None:
             self._call("exchange", exchange, one, other)
 
-        modules: tuple[Any, ...] = (files, logs, locks)
+        modules: tuple[Any, ...] = (files, logs)
         for module in modules:
             module.os = self
         files.exchange = exchanged

@@ -151,7 +151,7 @@ import sys, time
 from pathlib import Path
 from inbounds.errors import FolderBusyError
 from inbounds.storage.files import write_text
-from inbounds.storage.locks import locked
+from inbounds.storage.files import locked
 folder, left = Path(sys.argv[1]), int(sys.argv[2])
 while left:
     try:

@@ -1,9 +1,14 @@
-"""Every error of the library; each message says what was met, what was expected and what to change."""
+"""Every error of the library, and its warnings: what was met, what was expected and what to change."""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import sys
+import warnings
 from collections.abc import Iterable
+
+LIBRARY = __name__.partition(".")[0]
 
 
 class InboundsError(Exception):
@@ -71,3 +76,53 @@ class UnknownNameError(InboundsError, KeyError):
     def __str__(self) -> str:
         """Return the plain message, without the quotes that KeyError puts around it."""
         return str(self.args[0])
+
+
+def told_by_python(message: str) -> None:
+    """Warn as Python does, at the line that called the library."""
+    frame, level = sys._getframe(), 1  # by hand: skip_file_prefixes came with Python 3.12
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == LIBRARY:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+FREE = "Free some disk space."
+ANOTHER = "Choose another place."
+REMEDIES = {
+    errno.ENOSPC: FREE,
+    errno.EDQUOT: FREE,
+    errno.EACCES: "Make it accessible for you, or choose another place.",
+    errno.EPERM: "Make it accessible for you, or choose another place.",
+    errno.EROFS: "Choose a place that can be written.",
+    errno.ENOENT: "Check the path.",
+    errno.ENOTDIR: "A file stands where a folder is needed: choose another place.",
+    errno.EISDIR: "A folder stands where a file is needed: choose another place.",
+    errno.EEXIST: "A file stands where a folder is needed: choose another place.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EINVAL: "Choose another name or place.",
+    errno.EMFILE: "Close other programs, or raise the limit of open files (`ulimit -n`).",
+    errno.ENFILE: "Close other programs, or raise the limit of open files (`ulimit -n`).",
+    errno.ENOMEM: "Free some memory.",
+    errno.EIO: "The device failed: check the disk, or choose another place.",
+    errno.EADDRINUSE: "Choose another port.",
+}
+
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""The user can undo these; a file that is refused with one of them may be whole."""
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Tell whether the system refused a file for now, and said nothing about its content."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in REFUSALS)
+
+
+def remedy_of(error: OSError) -> str:
+    """Return what to do about an error of the operating system."""
+    return REMEDIES.get(error.errno or 0, ANOTHER)
+
+
+def explained(error: OSError) -> str:
+    """Return what was refused, for which file, and what to do about it."""
+    what = error.strerror or str(error) or type(error).__name__
+    where = "" if error.filename is None else f"{error.filename}: "
+    return f"{where}{what[:1].lower()}{what[1:]}. {remedy_of(error)}"

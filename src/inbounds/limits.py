@@ -1,15 +1,53 @@
-"""How much a file or a setting may ask for: beyond these numbers, building it would take hours or all memory.
+"""Limits of settings and files: their types, and the largest numbers that can be built in reasonable time and memory.
 
-A short file can ask for a great deal, such as a flow of a billion layers. What cannot be loaded again is not trained
-either, so that the same limits hold for settings.
+A short file can request a great deal, such as a flow of a billion layers. Settings have the same limits, because a run
+that cannot be loaded again should not be trained.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import numbers
 from collections.abc import Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from inbounds.errors import ConfigurationError
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a setting is a finite number."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Tell whether a setting is a whole number that is large enough."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least
+
+
+def misfit(settings: Any) -> str | None:
+    """Return the first field of a dataclass whose value is not of the declared type, or None if all are."""
+    hints = get_type_hints(type(settings))
+    names = (field.name for field in dataclasses.fields(settings))
+    return next((name for name in names if not fits(getattr(settings, name), hints[name])), None)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value is what an annotation says: a number, a word, a choice, a tuple of these, or None."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if origin is tuple:
+        kinds = parts[:1] * len(value) if isinstance(value, tuple) and parts[-1] is Ellipsis else parts
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(fits, value, kinds))
+    if hint in (int, float):
+        kind = numbers.Integral if hint is int else numbers.Real
+        return isinstance(value, kind) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
 
 MOST_SEEDS = 10_000
 MOST_PROPOSALS = 10_000
@@ -26,6 +64,10 @@ MOST_CONSTRAINTS = 100
 """Sets that one constraint is made of, and members of a union: each is asked for every action."""
 MOST_NUMBERS = 1_000_000
 """Numbers that a constraint is made of."""
+MOST_OPERATIONS = 1_000
+"""Operations in one expression of the observation: each is computed for every action."""
+DEEPEST_EXPRESSION = 100
+"""How deep the operations of an expression are nested."""
 
 MOST = {
     "seeds": MOST_SEEDS,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import inbounds as ib
 from benchmarks.attack import checker
 from benchmarks.attack.actions import draw_actions
 from benchmarks.attack.anchored_sets import Style
@@ -169,6 +170,19 @@ def test_a_simplex_without_a_tolerance_has_the_documented_one(entries: int, tole
     shares = np.full(entries, 2.0 / entries)
     actions = np.stack([shares * (1.0 + 0.99 * tolerance), shares * (1.0 + 1.01 * tolerance)])
     assert judge(simplex, actions).outside.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("entries, tolerance", [(3, 4e-6 * 198.0), (20, 9.6e-6 * 198.0)])
+def test_a_total_that_is_read_as_a_difference_has_the_tolerance_of_its_terms(
+    entries: int, tolerance: float
+) -> None:
+    simplex = Leaf("Simplex", {"total": read(0, offset=-98.0)})
+    shares = np.full(entries, 2.0 / entries)
+    actions = np.stack([shares * (1.0 + 0.99 * tolerance / 2.0), shares * (1.0 + 1.01 * tolerance / 2.0)])
+    verdict = judge(simplex, actions, np.full((2, 1), 100.0))
+    assert verdict.outside.tolist() == [False, True]
+    constraint = ib.Simplex(ib.obs[0] - 98.0)
+    assert (constraint.violation(np.full((2, 1), 100.0), actions) <= 0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("module", ["checker", "plain_sets", "memberships"])

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.attack import examination, ledger
 from benchmarks.attack.__main__ import attack, generator
 from benchmarks.attack.building import build
-from benchmarks.attack.examination import Asked, examined
+from benchmarks.attack.examination import Asked, claims_empty, examined
 from benchmarks.attack.ledger import (
     EXCEPTION,
     NOT_A_NUMBER,
@@ -25,7 +25,7 @@ from benchmarks.attack.ledger import (
     Ledger,
     explained,
 )
-from benchmarks.attack.plain_sets import Joined, Leaf, Plain
+from benchmarks.attack.plain_sets import Joined, Leaf, Plain, Reading
 from benchmarks.attack.set_questions import (
     examine_contains,
     examine_interior_point,
@@ -34,7 +34,7 @@ from benchmarks.attack.set_questions import (
 )
 from benchmarks.attack.sets import States
 from benchmarks.attack.witness import Journal, Witness, judge_received
-from inbounds.errors import EmptySetError, InvalidInputError
+from inbounds.errors import ConstraintError, EmptySetError, InfeasibleActionError, InvalidInputError
 
 BALL = Leaf("Ball", {"radius_squared": 1.0})
 ACTIONS = np.array([[0.1, 0.2, 0.0], [3.0, 4.0, 5.0], [0.5, 0.5, 0.5]])
@@ -194,3 +194,19 @@ def test_the_same_round_asks_the_same_questions_whatever_came_before() -> None:
 def test_an_error_of_the_library_that_says_what_to_do_is_none() -> None:
     assert explained(InvalidInputError("the action is too long. Pass a shorter one.")) is None
     assert explained(KeyError("low")) is not None
+
+
+def test_a_filter_that_passes_on_that_a_set_is_not_convex_does_not_claim_that_it_is_empty() -> None:
+    error = InfeasibleActionError("no feasible action was found. Widen the constraint.")
+    assert claims_empty(error)
+    error.__cause__ = EmptySetError("no action satisfies the rows. Widen one of them.")
+    assert claims_empty(error)
+    error.__cause__ = ConstraintError("the matrix has a negative eigenvalue. Use one without.")
+    assert not claims_empty(error)
+
+
+def test_a_set_whose_bound_overflows_when_it_is_read_is_rightly_taken_for_empty() -> None:
+    plain = Leaf("Ball", {"radius_squared": Reading("observation", 0, scale=3.0)})
+    states = States(np.array([[1.7e308]]), None)
+    asked = Asked(plain, build(plain), states, np.array([[1e20, 0.0]]), np.zeros(2), True)
+    assert examine_contains(Ledger(0, watches=False), asked) == []

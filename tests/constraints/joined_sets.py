@@ -87,7 +87,7 @@ KINDS: dict[str, Kind] = {
     ),
     "ball": Kind(
         lambda rng: (above(rng, INSIDE @ INSIDE),),
-        Ball,
+        lambda radius_squared: Ball(radius_squared=radius_squared),
         lambda a, radius_squared: math.fsum(x * x for x in a.tolist()) - radius_squared,
     ),
     "weighted l1": Kind(

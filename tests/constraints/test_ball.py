@@ -62,6 +62,20 @@ def test_the_box_beside_the_ball_is_an_empty_set() -> None:
         Ball(radius_squared=[1.0, 2.0])
 
 
+def test_a_ball_is_told_by_its_radius_or_by_its_square() -> None:
+    assert Ball(radius=0.5).to_json() == Ball(radius_squared=0.25).to_json()
+    with pytest.raises(TypeError, match="positional"):
+        Ball(0.5)  # type: ignore[misc]
+    for given in ({}, {"radius": 0.5, "radius_squared": 0.25}):
+        with pytest.raises(ConstraintError, match=r"Pass one of them: Ball\(radius=0.5\)"):
+            Ball(**given)
+    with pytest.raises(EmptySetError, match="is negative, so that no action"):
+        Ball(radius=-0.5)
+    for observed in (obs[0], obs[0] * obs[1], [obs[0] + 1.0]):
+        with pytest.raises(ConstraintError, match=r"is observed.* radius_squared=obs\[0\] \*\* 2"):
+            Ball(radius=observed)  # type: ignore[arg-type]
+
+
 def test_a_negative_radius_of_the_state_allows_nothing() -> None:
     ball = Ball(radius_squared=obs[0])
     assert not ball.contains([-1.0], [0.0, 0.0])

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,3 +103,52 @@ def test_a_compiled_projection_keeps_a_subnormal_bound(low: float, high: float) 
         point = np.asarray(jax.jit(lambda a: box.project(None, a))(jnp.array([action])), dtype=np.float64)
         assert box.violation(None, point) <= 0
     assert not jax.jit(lambda a: box.contains(None, a))(jnp.array([0.0]))
+
+
+ROBOT = """
+<mujoco>
+  <worldbody>
+    <body><joint name="hip" type="hinge" actuatorfrcrange="-30 20"/><geom size="0.1"/>
+      <body><joint name="knee" type="hinge"/><geom size="0.1"/></body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor joint="hip" gear="100" ctrllimited="true" ctrlrange="-1 1"/>
+    <motor joint="knee" gear="50" ctrllimited="true" ctrlrange="-1 1" forcelimited="true" forcerange="-0.5 2"/>
+    <motor joint="knee"/>
+    <position joint="knee" kp="40" ctrllimited="true" ctrlrange="-2 0.5" forcelimited="true" forcerange="-9 9"/>
+  </actuator>
+</mujoco>
+"""
+
+
+def test_a_model_file_states_the_ranges_of_its_controls(tmp_path: Path) -> None:
+    mujoco = pytest.importorskip("mujoco")
+    path = tmp_path / "robot.xml"
+    path.write_text(ROBOT)
+    for model in (path, str(path), mujoco.MjModel.from_xml_string(ROBOT)):
+        box = Box.from_mjcf(model)
+        np.testing.assert_allclose(box.low, [-0.3, -0.5, -np.inf, -2.0])
+        np.testing.assert_allclose(box.high, [0.2, 1.0, np.inf, 0.5])
+
+
+def test_the_box_of_a_model_is_the_action_space_of_its_environment() -> None:
+    pytest.importorskip("mujoco")
+    environment = gymnasium.make("HalfCheetah-v5")
+    box = Box.from_mjcf(environment.unwrapped.model)
+    np.testing.assert_array_equal(box.low, environment.action_space.low)
+    np.testing.assert_array_equal(box.high, environment.action_space.high)
+
+
+def test_what_is_no_model_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    (tmp_path / "empty.xml").write_text("<mujoco/>")
+    (tmp_path / "broken.xml").write_text("<mujoco><nothing></mujoco>")
+    for model, remedy in (
+        (3, "MjModel"),
+        (tmp_path / "missing.xml", "MJCF file"),
+        (tmp_path / "broken.xml", "MJCF file"),
+        (tmp_path / "empty.xml", "whole robot"),
+    ):
+        with pytest.raises(ConstraintError, match=remedy):
+            Box.from_mjcf(model)

@@ -25,6 +25,7 @@ from inbounds.constraints import (
 )
 from inbounds.errors import ConstraintError, InvalidInputError
 from tests.constraints.memberships import in_rings
+from tests.slices import quick_slice
 
 SQUARE = Box(-np.ones(2), np.ones(2))
 SOUND: dict[str, Constraint] = {
@@ -42,7 +43,7 @@ SOUND: dict[str, Constraint] = {
 }
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", quick_slice(SOUND, SOUND.keys() - {"ellipsoid"}))
 def test_the_constraints_of_the_library_are_sound(name: str) -> None:
     report = check_constraint(SOUND[name], np.array([[1.0, 2.0], [-0.5, 0.1]]))
     assert report.is_sound, str(report)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from inbounds.constraints import Ball, Box, PowerBudget, Simplex, SumBand, WeightedL1
 from inbounds.errors import ConstraintError
 from tests.constraints.strategies import FAMILIES, questions
+from tests.slices import quick_slice
 
 BOUNDED = [
     "box",
@@ -65,7 +66,10 @@ def compiled(name: str) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(
     "name",
-    ["ball in a box beside zero", "weighted l1 in a box", "power budget in a box", "sum band with caps"],
+    quick_slice(
+        ["ball in a box beside zero", "weighted l1 in a box", "power budget in a box", "sum band with caps"],
+        ["weighted l1 in a box"],
+    ),
 )
 @settings(max_examples=20)
 @given(data=st.data())
@@ -107,4 +111,4 @@ def test_a_set_without_an_end_is_refused() -> None:
         with pytest.raises(ConstraintError, match="& Box"):
             constraint.linear_maximiser(None, [1.0, 2.0])
     with pytest.raises(ConstraintError, match="fewer kinds"):
-        (Ball(1.0) & WeightedL1(1.0, 1.0) & Box(-1.0, 1.0)).linear_maximiser(None, [1.0, 2.0])
+        (Ball(radius_squared=1.0) & WeightedL1(1.0, 1.0) & Box(-1.0, 1.0)).linear_maximiser(None, [1.0, 2.0])

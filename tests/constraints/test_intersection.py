@@ -14,7 +14,9 @@ from inbounds.constraints import (
     Ball,
     Box,
     Constraint,
+    Ellipsoid,
     Intersection,
+    Oracle,
     Polytope,
     PowerBudget,
     RateLimit,
@@ -25,6 +27,7 @@ from inbounds.constraints import (
 )
 from inbounds.errors import ConstraintError, EmptySetError
 from tests.constraints import exact_projection as exact
+from tests.slices import quick_slice
 
 ONES = np.ones(4)
 ROWS = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0], [-1.0, 0.0, 2.0, 0.0]])
@@ -106,12 +109,10 @@ def test_projections_are_feasible_and_the_nearest_points_that_another_solver_fin
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "polytope, band and box",
-        "ball and weighted l1",
-        pytest.param("ball and polytope", marks=pytest.mark.slow),
-        pytest.param("ball, band and budget", marks=pytest.mark.slow),
-    ],
+    quick_slice(
+        ["polytope, band and box", "ball and weighted l1", "ball and polytope", "ball, band and budget"],
+        ["ball and weighted l1"],
+    ),
 )
 def test_compiled_projections_are_feasible_and_near(name: str) -> None:
     constraint, _ = CASES[name]
@@ -158,13 +159,16 @@ def test_rows_of_the_state_are_stacked_for_a_batch_of_states() -> None:
 
 
 def test_intersections_are_flat_and_speak_of_one_dimension() -> None:
-    nested = (Ball(1.0) & Box(-1.0, 1.0)) & (RateLimit(0.1) & Box([0.0, 0.0], 1.0))
+    nested = (Ball(radius_squared=1.0) & Box(-1.0, 1.0)) & (RateLimit(0.1) & Box([0.0, 0.0], 1.0))
     assert isinstance(nested, Intersection)
     assert [type(member).__name__ for member in nested.members()] == ["Ball", "Box", "RateLimit", "Box"]
     assert nested.size() == 2
     assert not nested.is_constant()
-    assert repr(Ball(1.0) & Box(-1.0, 1.0)) == "Ball(radius_squared=1.0) & Box(low=-1.0, high=1.0)"
-    alone = Ball(1.0)
+    assert (
+        repr(Ball(radius_squared=1.0) & Box(-1.0, 1.0))
+        == "Ball(radius_squared=1.0) & Box(low=-1.0, high=1.0)"
+    )
+    alone = Ball(radius_squared=1.0)
     assert intersect(alone) is alone
 
 
@@ -172,10 +176,20 @@ def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(ConstraintError, match=r"speaks of 2 entries; .* speaks of 3 entries"):
         Box([0.0, 0.0], 1.0) & WeightedL1([1.0, 1.0, 1.0], 1.0)
     with pytest.raises(ConstraintError, match="3 is not a constraint"):
-        Ball(1.0) & 3  # type: ignore[operator]
+        Ball(radius_squared=1.0) & 3  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("given", [(Ball(1.0), 3), (Box,), Box, Ball(1.0), 3], ids=str)
+@pytest.mark.parametrize(
+    "ask", [bool, lambda one: one and Box(-1.0, 1.0), lambda one: one or Box(-1.0, 1.0), lambda one: not one]
+)
+def test_and_or_and_not_of_python_are_refused_since_they_would_drop_a_set(ask: Any) -> None:
+    with pytest.raises(ConstraintError, match=r"sum_i a_i\^2 <= 1 is a set .* Join sets with & and \|"):
+        ask(Ball(radius_squared=1.0))
+
+
+@pytest.mark.parametrize(
+    "given", [(Ball(radius_squared=1.0), 3), (Box,), Box, Ball(radius_squared=1.0), 3], ids=str
+)
 def test_what_is_no_list_of_constraints_is_refused(given: Any) -> None:
     with pytest.raises(
         ConstraintError, match=r"is not a (list of constraints|constraint)\. Join sets .* with &"
@@ -187,9 +201,12 @@ def test_what_is_no_list_of_constraints_is_refused(given: Any) -> None:
     ("build", "expected"),
     [
         (lambda: Box([0.0, 0.0], 1.0) & Box([2.0, 0.0], 3.0), r"a\[0\] <= 1; a\[0\] >= 2"),
-        (lambda: Ball(1.0) & Polytope([[-1.0, 0.0]], [-2.0]), r"sum_i a_i\^2 <= 1; .*row 0"),
+        (lambda: Ball(radius_squared=1.0) & Polytope([[-1.0, 0.0]], [-2.0]), r"sum_i a_i\^2 <= 1; .*row 0"),
         (lambda: Polytope([[1.0, 0.0]], [0.0]) & SumBand(5.0, 0.1, high=[1.0, 1.0]), "sum_i a_i >= 5 - 0.1"),
-        (lambda: Ball(1.0) & SumBand(9.0, 0.1) & Box([-1.0, -1.0], 1.0), r"sum_i a_i >= 9 - 0.1"),
+        (
+            lambda: Ball(radius_squared=1.0) & SumBand(9.0, 0.1) & Box([-1.0, -1.0], 1.0),
+            r"sum_i a_i >= 9 - 0.1",
+        ),
     ],
 )
 def test_a_constant_empty_intersection_is_refused_when_it_is_built(build: Any, expected: str) -> None:
@@ -208,3 +225,41 @@ def test_limits_that_a_band_states_already_are_not_repeated_in_the_formula() -> 
 def test_sets_of_different_dimensions_are_refused_though_their_formulas_read_the_same(join: Any) -> None:
     with pytest.raises(ConstraintError, match=r"2 entries.*3 entries"):
         join(Box(np.zeros(2), np.ones(2)), Box(np.zeros(3), np.ones(3)))
+
+
+def flat_ellipsoid(rng: np.random.Generator, dimension: int) -> Any:
+    """Return the matrix of an ellipsoid that is free along one direction, up to rounding."""
+    free = rng.standard_normal((dimension, 1))
+    free /= np.linalg.norm(free)
+    matrix = np.eye(dimension) - free @ free.T
+    return 0.5 * (matrix + matrix.T)
+
+
+def test_an_ellipsoid_that_only_rounding_bounds_is_joined_with_a_budget_of_very_different_weights() -> None:
+    rng = np.random.default_rng(2)
+    matrix = flat_ellipsoid(rng, 12)
+    weights = 10.0 ** rng.uniform(-5.0, 4.0, 12) * rng.choice([-1.0, 1.0], 12)
+    joint = Ellipsoid(matrix, 1e-3) & PowerBudget(weights, 0.5)
+    assert joint.contains(None, joint.interior_point())
+
+
+@pytest.mark.parametrize("compile_", [lambda project: project, jax.jit], ids=["numpy", "jit"])
+def test_a_huge_action_is_projected_on_rows_and_an_ellipsoid_that_only_rounding_bounds(
+    compile_: Callable[[Any], Any],
+) -> None:
+    rng = np.random.default_rng(2)
+    matrix = flat_ellipsoid(rng, 6)
+    rows = rng.standard_normal((6, 6))
+    joint = Polytope(rows, rows @ (0.1 * rng.standard_normal(6)) + rng.random(6)) & Ellipsoid(matrix, obs[0])
+    huge = np.array([0.0, 0.0, 1e19, 0.0, 0.0, 0.0])
+    with jax.enable_x64(True):
+        answer = np.asarray(compile_(joint.project)(np.array([3.0]), huge))
+    assert joint.contains(np.array([3.0]), answer)
+
+
+@pytest.mark.parametrize(
+    "other", [Box(-1.0, 0.0) | Box(0.5, 1.0), Oracle("tests.constraints.memberships:in_ring", 2)]
+)
+def test_the_constructor_leaves_sets_that_are_not_convex_to_the_operator(other: Constraint) -> None:
+    with pytest.raises(ConstraintError, match=r"not convex.*Join the sets with &"):
+        Intersection([Ball(radius_squared=1.0), other])

@@ -8,7 +8,7 @@ import pytest
 import inbounds as ib
 from inbounds.constraints import Constraint
 from inbounds.constraints.situation import Situation
-from inbounds.deploy.membership import membership_test
+from inbounds.deploy.acting import membership_test
 from inbounds.errors import InvalidInputError
 
 D, SIZE = 4, 9
@@ -80,4 +80,4 @@ def test_a_set_derived_from_a_known_kind_is_asked_itself() -> None:
         def accepts(self, at: Situation, action: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
             return np.zeros(action.shape[:-1], bool)
 
-    assert not membership_test(Nothing(1.0), SIZE, D)(np.zeros(SIZE), None, np.zeros(D))
+    assert not membership_test(Nothing(radius_squared=1.0), SIZE, D)(np.zeros(SIZE), None, np.zeros(D))

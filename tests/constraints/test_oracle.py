@@ -140,3 +140,19 @@ def test_answers_that_are_not_booleans_are_refused() -> None:
         Oracle(lambda o, a: np.ones(7, dtype=bool), within=BOX, is_batched=True).contains(
             None, np.zeros((3, 2))
         )
+
+
+@pytest.mark.parametrize("is_batched", [False, True])
+@pytest.mark.parametrize("method", ["contains", "project"])
+def test_a_function_that_writes_into_its_arguments_is_stopped_before_it_moves_an_action(
+    method: str, is_batched: bool
+) -> None:
+    def writes(observation: Any, action: Any) -> Any:
+        action *= 0.0
+        return np.sum(action, axis=-1) <= 1.0
+
+    oracle = Oracle(writes, within=Box([-1.0, -1.0], 1.0), is_batched=is_batched)
+    action = np.array([0.5, 0.25])
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(oracle, method)(None, action)
+    assert action.tolist() == [0.5, 0.25]

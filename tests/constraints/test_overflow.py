@@ -24,7 +24,9 @@ from inbounds.constraints import (
     WeightedL1,
     obs,
 )
+from inbounds.constraints.situation import read_situation
 from inbounds.errors import EmptySetError, InvalidInputError
+from tests.slices import quick_slice
 
 CROSSED = np.array([[4.0, -3.0], [-3.0, 4.0]])
 SQUARE = Box([-1.0, -1.0], [1.0, 1.0])
@@ -32,9 +34,9 @@ PREVIOUS = np.zeros(2)
 
 SETS: dict[str, Constraint] = {
     "box": Box([-1.0, -np.inf], [np.inf, 1.0]),
-    "ball": Ball(1.0),
-    "ball in a box": Ball(1.0) & SQUARE,
-    "ball in half a box": Ball(1.0) & Box(-np.inf, 0.5),
+    "ball": Ball(radius_squared=1.0),
+    "ball in a box": Ball(radius_squared=1.0) & SQUARE,
+    "ball in half a box": Ball(radius_squared=1.0) & Box(-np.inf, 0.5),
     "weighted l1": WeightedL1([1.0, 2.0], 1.0),
     "weighted l1 in a box": WeightedL1([1.0, 2.0], 1.0) & SQUARE,
     "power budget": PowerBudget([1.0, -2.0], 1.0),
@@ -46,14 +48,14 @@ SETS: dict[str, Constraint] = {
     "sum band": SumBand(0.5, 0.1),
     "sum band with caps": SumBand(0.5, 0.1, -1.0, 1.0),
     "simplex": Simplex(1.0),
-    "rate limit and ball": RateLimit(0.1) & Ball(1.0) & SQUARE,
-    "polytope and ball": Polytope([[1.0, 1.0]], [1.0]) & Ball(1.0) & SQUARE,
-    "union": (Ball(1.0) & SQUARE) | Box(2.0, 3.0),
+    "rate limit and ball": RateLimit(0.1) & Ball(radius_squared=1.0) & SQUARE,
+    "polytope and ball": Polytope([[1.0, 1.0]], [1.0]) & Ball(radius_squared=1.0) & SQUARE,
+    "union": (Ball(radius_squared=1.0) & SQUARE) | Box(2.0, 3.0),
 }
 
 OVERFLOWING: dict[str, Constraint] = {
     "box": Box(-1.0, 10.0 * obs[0]),
-    "ball": Ball(10.0 * obs[0]),
+    "ball": Ball(radius_squared=10.0 * obs[0]),
     "weighted l1": WeightedL1(10.0 * obs[0:2], 1.0),
     "power budget": PowerBudget(10.0 * obs[0:2], 1.0),
     "ellipsoid": Ellipsoid(10.0 * obs[0:4].reshape(2, 2), 1.0),
@@ -111,10 +113,12 @@ def compiled(name: str) -> Any:
     return jax.jit(answers)
 
 
-# Compiling a polytope takes seconds: where sets share their code, one of them speaks for the others.
-SLOW = {"ellipsoid in a box", "polytope", "polytope and ball", "union"}
+# Compiling a set takes about a second, a polytope several: where sets share their code, one speaks for the others.
 every_compiled = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SETS]
+    "name",
+    quick_slice(
+        SETS, ["box", "ball in half a box", "weighted l1 in a box", "ellipsoid", "sum band with caps"]
+    ),
 )
 
 
@@ -130,7 +134,7 @@ def huge(sizes: list[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
         (Ellipsoid(CROSSED, 1.0), [1e150, 1e160]),
         (Ellipsoid(CROSSED, 1.0), [1e160, 1e150]),
         (Ellipsoid(CROSSED, 1.0) & Box(-np.inf, np.inf), [1e155, 1e155]),
-        (Ball(1.0), [1e200, 0.0]),
+        (Ball(radius_squared=1.0), [1e200, 0.0]),
         (WeightedL1([1e200, 1.0], 1.0), [1e200, 0.0]),
         (SumBand(0.0, 1.0), [1.7e308, 1.7e308]),
     ],
@@ -169,7 +173,7 @@ def test_no_action_is_feasible_where_a_parameter_overflows(name: str, action: li
             constraint.interior_point(seen, dimension=None if constraint.size() else 2, **previous)
 
 
-@pytest.mark.parametrize("name", OVERFLOWING)
+@pytest.mark.parametrize("name", quick_slice(OVERFLOWING, ["box", "ball", "weighted l1", "rate limit"]))
 def test_no_action_is_feasible_where_a_parameter_overflows_in_a_compiled_function(name: str) -> None:
     constraint = OVERFLOWING[name]
     actions = jnp.array([[0.5, -0.5], [-0.25, -0.25], [0.0, 0.0]], jnp.float32)
@@ -227,7 +231,7 @@ def test_the_projection_of_a_huge_action_on_a_ball_keeps_its_direction(size: flo
     expected = [[0.6, -0.8]] * 24
     np.testing.assert_allclose(compiled("ball")(action)[2], expected, atol=1e-5)
     np.testing.assert_allclose(
-        Ball(1.0).project(None, 1e270 * action.astype(np.float64)), expected, atol=1e-5
+        Ball(radius_squared=1.0).project(None, 1e270 * action.astype(np.float64)), expected, atol=1e-5
     )
 
 
@@ -247,7 +251,7 @@ def test_distances_along_huge_directions_are_numbers() -> None:
 
 @pytest.mark.parametrize("method", ["violation", "contains", "project", "explain"])
 def test_numbers_that_float64_cannot_hold_are_refused(method: str) -> None:
-    ask = getattr(Ball(1.0), method)
+    ask = getattr(Ball(radius_squared=1.0), method)
     for action in (
         np.array([1.0, 2.0], np.longdouble) * np.longdouble("1e4000"),
         [10**400, 0],
@@ -271,7 +275,59 @@ def test_one_number_that_is_not_finite_refuses_the_batch(method: str, dtype: Any
 
 
 def test_an_empty_set_has_no_interior_point_in_a_compiled_function() -> None:
-    constraint = Ball(obs[0]) & SQUARE
+    constraint = Ball(radius_squared=obs[0]) & SQUARE
     point = jax.jit(constraint.interior_point)
     assert np.all(np.isnan(point(jnp.array([-1.0]))))
     assert constraint.contains(np.ones(1), np.asarray(point(jnp.array([1.0]))))
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-300, 1.0, 1e300, 1.7e308])
+def test_the_end_of_the_distance_along_any_direction_is_inside(size: float) -> None:
+    norm = WeightedL1([69.0, 1100.0], 12000.0) & Box([-330.0, -43.0], [-42.0, 8.0])
+    band = SumBand(0.0, 0.004) & Box(-10.0, 10.0)
+    for constraint, start in ((norm, np.array([-118.0, 1.0])), (band, np.zeros(2))):
+        for heading in (np.array([0.0, 1.0]), np.array([1.0, -1.0]), np.array([1.0, 0.5])):
+            length = constraint.distance(None, start, size * heading)
+            with np.errstate(over="ignore", under="ignore"):
+                end = start + 0.999 * np.where(np.isfinite(length), length, 0.0) * (size * heading)
+            assert length >= 0 and constraint.violation(None, end) <= 0
+            if 1e-300 <= size <= 1e300:
+                usual = constraint.distance(None, start, heading)
+                assert length * size == pytest.approx(usual)
+
+
+def test_entries_that_pass_zero_later_than_float64_can_say_do_not_lengthen_a_ray() -> None:
+    band = SumBand(total=-130.0, tolerance=210.0, low=[-1500.0, 14.0, -810.0, -1300.0])
+    start, heading = np.array([-41.0, 37.0, -9.0, -72.0]), np.array([-1.7e308, -27.0, -1e308, -1e308])
+    length = band.distance(None, start, heading)
+    assert length > 0 and band.violation(None, start + 0.999 * length * heading) <= 0
+
+
+@pytest.mark.parametrize("size", [1e-300, 1.0, 1e308])
+def test_a_matrix_of_any_size_that_is_read_has_its_axes(size: float) -> None:
+    rows = np.array([[1.0, 0.3], [0.3, 0.5]])
+    at = read_situation(np.zeros(2), size * np.ravel(rows), None)
+    directions, curvatures = Ellipsoid(obs[0:4].reshape(2, 2), 1.0).axes(at)
+    np.testing.assert_allclose(curvatures / size, np.linalg.eigvalsh(rows))
+    np.testing.assert_allclose(directions.T @ directions, np.eye(2), atol=1e-15)
+
+
+def test_a_matrix_that_overflows_when_it_is_read_is_refused_in_words() -> None:
+    ellipsoid = Ellipsoid((10.0 * obs[0:9]).reshape(3, 3), 1.0) & Box(-np.ones(3), 1.0)
+    with np.errstate(over="ignore"), pytest.raises(EmptySetError, match=r"numbers in Q.*overflow.* Check"):
+        ellipsoid.sample(np.random.default_rng(0), np.full(9, 1e308))
+
+
+def test_rows_with_coefficients_near_the_largest_number_allow_the_zero_that_they_hold() -> None:
+    rows = Polytope(obs[0:6].reshape(3, 2), [1.0, 2.0, 3.0]) & Box(-0.01, 0.02)
+    observation = np.array([1e154, -1.7e308, 0.4, -0.8, 1e300, 1e308])
+    nearest = rows.project(observation, np.array([0.0, -2000.0]))
+    assert rows.violation(observation, nearest) <= 0
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_compiled_bound_that_is_read_as_no_number_allows_nothing(value: float) -> None:
+    ball, action = Ball(radius_squared=obs[0] - 0.05), np.full(3, 0.1, np.float32)
+    observation = np.array([value], np.float32)
+    assert jax.jit(ball.violation)(observation, action) == np.inf
+    assert not jax.jit(ball.contains)(observation, action)

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from inbounds.constraints import Box, Constraint, Polytope, RateLimit, SumBand, active_set, obs
+from inbounds.constraints import Box, Constraint, Polytope, RateLimit, SumBand, host_solvers, obs
 from inbounds.constraints.box import Bounds
-from inbounds.constraints.polytope import MOST_CENTRES
+from inbounds.constraints.polytope import MOST_CENTRES, barrier
 from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 from tests.constraints.polytopes import (
     NSFNET,
@@ -74,7 +74,7 @@ def test_without_daqp_the_same_points_are_found(name: str, monkeypatch: pytest.M
     constraint = constraint_of(name)
     actions, _ = answers_of_another_solver(name)
     expected = constraint.project(None, actions)
-    monkeypatch.setattr(active_set, "is_available", lambda: False)
+    monkeypatch.setattr(host_solvers, "is_available", lambda: False)
     projected = constraint.project(None, actions)
     assert np.all(constraint.violation(None, projected) <= 0)
     np.testing.assert_allclose(projected, expected, rtol=0, atol=1e-6 * (1 + np.abs(expected).max()))
@@ -379,3 +379,43 @@ def test_a_box_that_moves_with_the_state_does_not_fill_the_memory_with_centres()
     for width in np.linspace(0.5, 1.0, 3 * MOST_CENTRES):
         moving.interior_point(np.full(2, width), dimension=2)
     assert 0 < len(polytope._centres) <= MOST_CENTRES
+
+
+def test_a_barrier_is_the_half_space_that_its_definition_states() -> None:
+    # A cart at position p = obs[0] with velocity v = obs[1] and force a must stay left of 1: h = 1 - p - v^2 / 2.
+    position, speed = obs[0], obs[1]
+    constraint = barrier(1.0 - position - 0.5 * speed**2, -speed, [-speed, 0.0], gamma=2.0)
+    rng = np.random.default_rng(0)
+    for p, v in rng.uniform(-1.0, 0.9, (50, 2)):
+        actions = rng.uniform(-5.0, 5.0, (20, 2))
+        missing = v - 2.0 * (1.0 - p - 0.5 * v * v) + v * actions[:, 0]
+        np.testing.assert_allclose(constraint.violation([p, v], actions), missing, atol=1e-12)
+    state = np.array([0.9, 0.8])
+    assert constraint.violation(state, constraint.project(state, np.array([3.0, 1.0]))) <= 0
+    assert Constraint.from_json(constraint.to_json()).formula() == constraint.formula()
+
+
+def test_a_barrier_keeps_a_simulated_cart_away_from_the_wall() -> None:
+    constraint = barrier(1.0 - obs[0] - 0.5 * obs[1] ** 2, -obs[1], [-obs[1]]) & Box([-2.0], [2.0])
+    position, speed = 0.0, 0.0
+    for _ in range(4_000):
+        (force,) = constraint.project([position, speed], np.array([2.0]))
+        position, speed = position + 1e-3 * speed, speed + 1e-3 * float(force)
+        assert position < 1.0
+    assert position > 0.7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ({"gamma": 0.0}, "Use 1.0"),
+        ({"Lg_h": 1.0}, "one number or expression per entry"),
+        ({"Lg_h": obs[2:]}, "one number or expression per entry"),
+        ({"h": [1.0, 2.0]}, "Change its shape"),
+        ({"Lf_h": "none"}, "Pass numbers"),
+    ],
+    ids=str,
+)
+def test_a_barrier_that_is_no_half_space_is_refused(arguments: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ConstraintError, match=remedy):
+        barrier(**{"h": obs[0], "Lf_h": 0.0, "Lg_h": [1.0, obs[1]], **arguments})

@@ -21,11 +21,9 @@ from tests.constraints.polytopes import (
     constraint_of,
     diameter,
 )
+from tests.slices import quick_slice
 
-ON_DEVICE = ("nsfnet", "rows twice, and rows of zeros")
-on_device = pytest.mark.parametrize(
-    "name", [name if name in ON_DEVICE else pytest.param(name, marks=pytest.mark.slow) for name in POLYTOPES]
-)
+on_device = pytest.mark.parametrize("name", quick_slice(POLYTOPES, ["nsfnet"]))
 
 
 @functools.cache

@@ -85,7 +85,7 @@ def test_what_names_no_entries_is_refused(selection: Any) -> None:
         obs[selection]
 
 
-@pytest.mark.parametrize("operand", ["x", np.ones(2), np.nan, np.inf, None])
+@pytest.mark.parametrize("operand", ["x", np.array([1.0, np.nan]), np.nan, np.inf, None, True])
 def test_only_finite_numbers_scale_and_shift(operand: Any) -> None:
     with pytest.raises((ConstraintError, TypeError)):
         obs[0:2] * operand

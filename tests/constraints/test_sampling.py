@@ -16,6 +16,7 @@ from inbounds.constraints import (
     Box,
     Constraint,
     Ellipsoid,
+    Oracle,
     Polytope,
     PowerBudget,
     RateLimit,
@@ -28,6 +29,8 @@ from inbounds.constraints import (
 from inbounds.constraints.randomness import Randomness
 from inbounds.constraints.sampling import walked
 from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
+from tests.constraints.memberships import in_rings
+from tests.slices import quick_slice
 
 DRAWS = 3_000
 SQUARE = Box(-np.ones(2), np.ones(2))
@@ -157,7 +160,7 @@ def test_the_bikes_of_five_zones_are_drawn_exactly_and_not_by_a_walk() -> None:
     assert least_p_value(constraint.sample(np.random.default_rng(9), n=DRAWS), truth) > 1e-3
 
 
-@pytest.mark.parametrize("library", ["numpy", "jax"])
+@pytest.mark.parametrize("library", quick_slice(["numpy", "jax"], ["numpy"]))
 def test_every_observation_gets_draws_from_its_own_set(library: str) -> None:
     constraint = WeightedL1(weights=obs[0:2], bound=1.0) & SQUARE
     observation = np.array([[0.1, 0.1], [50.0, 50.0], [0.0, 50.0]])
@@ -190,12 +193,7 @@ def test_a_rate_limit_is_drawn_around_the_previous_action() -> None:
     assert np.all(np.abs(drawn - 0.5) <= 0.1)
 
 
-COMPILED = ("band",)
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in COMPILED else pytest.param(name, marks=pytest.mark.slow) for name in SETS]
-)
+@pytest.mark.parametrize("name", quick_slice(SETS, ["band"]))
 def test_compiled_and_mapped_draws_are_accepted(name: str) -> None:
     constraint = SETS[name]
     draw = jax.jit(jax.vmap(lambda key: constraint.sample(key, n=3)))
@@ -259,19 +257,21 @@ def test_a_rate_limit_that_leaves_its_box_has_no_draws() -> None:
 
 CUT = Box(0.5 * np.ones(2), np.ones(2))
 FEW: dict[str, tuple[Constraint, Any, Any]] = {
-    "ball": (Ball(obs[0]) & SQUARE, [-1.0], [0.5]),
+    "ball": (Ball(radius_squared=obs[0]) & SQUARE, [-1.0], [0.5]),
     "band": (SumBand(total=obs[0], tolerance=0.1) & SQUARE, [9.0], [1.0]),
     "l1 beside zero": (WeightedL1(np.ones(2), obs[0]) & CUT, [0.9], [1.2]),
     "ellipsoid": (Ellipsoid(np.diag([1.0, 2.0]), obs[0]) & CUT, [0.7], [1.0]),
     "polytope": (Polytope(-np.ones((1, 5)), obs[0:1]) & Box(-np.ones(5), np.ones(5)), [-6.0], [-3.0]),
-    "union": ((Ball(obs[0]) & SQUARE) | (WeightedL1(np.ones(2), obs[0]) & CUT), [-1.0], [1e-9]),
+    "union": (
+        (Ball(radius_squared=obs[0]) & SQUARE) | (WeightedL1(np.ones(2), obs[0]) & CUT),
+        [-1.0],
+        [1e-9],
+    ),
 }
 """Sets with a state in which they are empty, and one in which they are not."""
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "ball" else pytest.param(name, marks=pytest.mark.slow) for name in FEW]
-)
+@pytest.mark.parametrize("name", quick_slice(FEW, ["ball"]))
 def test_compiled_draws_are_nan_in_those_states_alone_that_have_no_action(name: str) -> None:
     constraint, *states = FEW[name]
     states = np.array(states)
@@ -311,3 +311,28 @@ def test_a_set_that_is_a_single_point_is_drawn_as_that_point() -> None:
 def test_a_seed_is_no_generator() -> None:
     with pytest.raises(InvalidInputError, match="default_rng"):
         SETS["ball"].sample(0)
+
+
+def test_a_walk_in_an_oracle_is_uniform_and_calls_the_function_a_few_times_per_step() -> None:
+    calls = [0]
+
+    def in_ball(observation: Any, action: Any) -> Any:
+        calls[0] += int(np.prod(np.shape(action)[:-1]))
+        return np.sum(np.square(action), axis=-1) <= 1.0
+
+    # A ball fills less than a millionth of this cube: no draw comes from rejection.
+    ball = Oracle(in_ball, within=Box(np.full(12, -2.0), 2.0), is_batched=True)
+    draws = ball.sample(np.random.default_rng(0), None, 400)
+    assert calls[0] < 400 * (256 + 30 * (40 + 12 * 12))
+    # The d-th power of the radius of a uniform draw is uniform, and so is every direction.
+    radius = np.linalg.norm(draws, axis=-1)
+    assert stats.kstest(radius**12, "uniform").pvalue > 1e-3
+    first = 0.5 + 0.5 * draws[:, 0] / radius
+    assert stats.kstest(first, stats.beta(5.5, 5.5).cdf).pvalue > 1e-3
+
+
+def test_compiled_walks_in_an_oracle_are_allowed() -> None:
+    oracle = Oracle(in_rings, within=Box(np.full(8, -2.0), 2.0), is_batched=True)
+    draws = np.asarray(jax.jit(lambda key: oracle.sample(key, None, 5))(jax.random.key(0)))
+    assert in_rings(None, draws.astype(np.float64)).all()
+    assert len(np.unique(draws[:, 0])) == 5

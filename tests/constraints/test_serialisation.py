@@ -60,10 +60,14 @@ def test_defaults_infinities_and_references_survive(constraint: Constraint) -> N
         ({"low": 0}, "an object with a 'kind'"),
         ({"kind": "os.system"}, "no constraint is called 'os.system'"),
         ({"kind": "Constraint"}, "no constraint is called 'Constraint'"),
-        ({"kind": "Ball"}, "Ball cannot be built"),
+        ({"kind": "Ball"}, "Ball takes radius= or radius_squared="),
+        ({"kind": "Box"}, "Box cannot be built"),
         ({"kind": "Ball", "radius_squared": 1.0, "volume": 2}, "Ball cannot be built"),
         ({"kind": "Ball", "radius_squared": "large"}, "radius_squared is 'large'"),
-        ({"kind": "Ball", "radius_squared": {"eval": "1"}}, "neither a constraint, a reference nor a number"),
+        (
+            {"kind": "Ball", "radius_squared": {"eval": "1"}},
+            "neither a constraint, a reference, an expression nor a number",
+        ),
         ({"kind": "Ball", "radius_squared": {"number": "nan"}}, "neither a constraint"),
         ({"kind": "Ball", "radius_squared": {"number": [1]}}, "neither a constraint"),
         ({"kind": "Box", "low": [[0.0]], "high": 1.0}, r"low has shape \(1, 1\)"),
@@ -80,6 +84,14 @@ def test_a_file_that_no_constraint_wrote_is_refused(data: Any, expected: str) ->
 def test_a_file_that_declares_an_empty_set_is_refused() -> None:
     with pytest.raises(EmptySetError):
         constraint_from_json({"kind": "Box", "low": 1.0, "high": 0.0})
+
+
+def test_an_intersection_of_a_file_that_holds_a_union_is_the_set_that_the_operators_make() -> None:
+    union, box = Ball(radius_squared=0.1) | Box([0.5, 0.5], [1.0, 1.0]), Box([-1.0, 0.0], [1.0, 0.7])
+    members = [{"constraint": part.to_json()} for part in (box, union, Ball(radius_squared=2.0))]
+    read = constraint_from_json({"kind": "Intersection", "constraints": members})
+    assert repr(read) == repr(box & union & Ball(radius_squared=2.0))
+    assert repr(constraint_from_json(read.to_json())) == repr(read)
 
 
 def test_a_file_that_nests_without_end_is_refused() -> None:

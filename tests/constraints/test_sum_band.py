@@ -15,6 +15,7 @@ from inbounds.constraints.situation import relative_margin
 from inbounds.constraints.sum_band import shift_to_band
 from inbounds.errors import ConstraintError, EmptySetError
 from tests.constraints.exact_projection import onto_sum_band
+from tests.slices import quick_slice
 
 
 def test_entries_are_shifted_to_the_nearer_end_of_the_band() -> None:
@@ -137,7 +138,7 @@ def test_shares_meet_the_total_and_small_ones_vanish() -> None:
     np.testing.assert_allclose(capped, [0.5, 0.5, 0.0, 0.0], atol=1e-6)
 
 
-@pytest.mark.parametrize("entries", [2, 7, 40, 300])
+@pytest.mark.parametrize("entries", quick_slice([2, 7, 40, 300], [2, 300]))
 def test_the_equality_keeps_its_stated_tolerance_in_any_dimension(entries: int) -> None:
     simplex = Simplex(total=2.0)
     tolerance = 2.0 * max(1e-5, 4.0 * relative_margin(entries))
@@ -169,3 +170,12 @@ def test_caps_that_add_up_to_the_total_are_where_the_projection_ends(lead: tuple
     action = np.broadcast_to(np.array([-0.49, -0.04, 1.01, 1.13, -0.37]), (*lead, 5))
     projected = Simplex(total=1.0, high=0.5).project(None, action)
     assert np.allclose(projected, np.broadcast_to([0.0, 0.0, 0.5, 0.5, 0.0], action.shape), atol=1e-9)
+
+
+def test_a_band_that_only_small_entries_can_meet_has_its_interior_point_near_zero() -> None:
+    low, high = np.array([-0.5, -2.0, -1.7]), np.array([1.7, 1.0, 1.1])
+    thin = SumBand(
+        total=4e-8, tolerance=1.5e-7, low=low, high=high
+    )  # the margin is 1e-6 of the sum of absolute values
+    assert thin.contains(None, np.zeros(3))
+    assert thin.contains(None, thin.interior_point())

@@ -10,6 +10,7 @@ import pytest
 
 from inbounds.constraints import Ball, Box, Constraint, Polytope, obs
 from inbounds.errors import EmptySetError
+from tests.slices import quick_slice
 
 
 def strip(low: float, high: float) -> Polytope:
@@ -36,7 +37,7 @@ def test_a_set_between_the_numbers_of_a_type_is_refused_with_the_remedy(name: st
         constraint.project(None, rng.uniform(0.5 * size, 1.5 * size, (20, 2)).astype(np.float32))
 
 
-@pytest.mark.parametrize("name", BETWEEN)
+@pytest.mark.parametrize("name", quick_slice(BETWEEN, ["a thousandth at 60,000"]))
 def test_a_compiled_function_answers_nan_in_a_set_between_the_numbers(name: str) -> None:
     constraint, size = BETWEEN[name]
     actions = np.random.default_rng(0).uniform(0.5 * size, 1.5 * size, (6, 2)).astype(np.float32)
@@ -79,7 +80,7 @@ def test_a_state_between_the_numbers_is_refused_and_the_others_are_not() -> None
 def test_a_union_takes_the_member_that_the_type_can_hold() -> None:
     thin, _ = BETWEEN["a hundred-millionth at 0.75"]
     action = np.array([[0.75, 0.74], [0.6, 0.9]], np.float32)
-    union = thin | (Ball(0.01) & Box(-1.0, 1.0))
+    union = thin | (Ball(radius_squared=0.01) & Box(-1.0, 1.0))
     projected = union.project(None, action)
     assert projected.dtype == np.float32
     assert np.all(np.abs(projected) <= 0.1) and np.all(union.violation(None, projected) <= 0)

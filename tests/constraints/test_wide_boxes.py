@@ -15,10 +15,10 @@ SKEWED = Ellipsoid([[4.0, -3.0], [-3.0, 4.0]], 1.0)
 SETS: dict[str, Constraint] = {
     "ellipsoid": SKEWED,
     "ellipsoid and rows": SKEWED & Polytope([[1.0, 1.0]], [1.0]),
-    "ball and norm": Ball(1.0) & WeightedL1([1.0, 1.0], 1.2),
+    "ball and norm": Ball(radius_squared=1.0) & WeightedL1([1.0, 1.0], 1.2),
     "band": SumBand(1.0, 0.1),
     "band and rows": SumBand(1.0, 0.1) & Polytope([[1.0, -1.0]], [0.5]),
-    "simplex and ball": Simplex(1.0) & Ball(0.9),
+    "simplex and ball": Simplex(1.0) & Ball(radius_squared=0.9),
 }
 SIDES: dict[str, tuple[Any, Any]] = {
     "far": (-1e12, 1e12),

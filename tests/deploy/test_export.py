@@ -17,7 +17,7 @@ import pytest
 import inbounds as ib
 from inbounds.cli.main import main
 from inbounds.deploy.export_check import compare, session
-from inbounds.deploy.export_manifest import sealed
+from inbounds.deploy.policy import sealed
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, MissingDependencyError
 from inbounds.policies.heads import Deterministic
 from tests.deploy.oracles import is_on_the_right

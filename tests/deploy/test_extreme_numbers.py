@@ -41,7 +41,7 @@ def excess(constraint: Constraint, action: Any, observation: Any = None) -> floa
         (CROSSED, "ray"),
         (CROSSED, "projection"),
         (CROSSED & SQUARE, "quickest"),
-        (ib.Ball(1.0), "ray"),
+        (ib.Ball(radius_squared=1.0), "ray"),
         (ib.Polytope(ROWS, 1.0), "projection"),
     ],
     ids=str,
@@ -113,7 +113,7 @@ def test_a_policy_finds_the_numbers_of_a_thin_set(tmp_path: Path) -> None:
 SETS = {
     "power budget": ib.PowerBudget(1e300 * ib.obs[0:2], 1.0) & SQUARE,
     "box": ib.Box(-1.0, 1e300 * ib.obs[0]) & SQUARE,
-    "ball": ib.Ball(1e300 * ib.obs[0]) & SQUARE,
+    "ball": ib.Ball(radius_squared=1e300 * ib.obs[0]) & SQUARE,
 }
 
 

@@ -51,6 +51,7 @@ ARRAY = np.random.default_rng(0).standard_normal((4, 3, 5))
         lambda xp, x: xp.take(x, xp.asarray(np.array([2, 0])), axis=1),
         lambda xp, x: xp.reshape(x, (2, -1)),
         lambda xp, x: xp.tanh(x) + xp.exp(-x),
+        lambda xp, x: xp.sin(x) * xp.cos(x) + xp.log(xp.abs(x)) - xp.pow(xp.abs(x), 1.5),
     ],
 )
 def test_an_operation_of_the_graph_is_that_of_numpy(function: Callable[..., Any]) -> None:

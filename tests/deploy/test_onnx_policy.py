@@ -17,12 +17,15 @@ from inbounds.constraints import (
     Polytope,
     PowerBudget,
     RateLimit,
+    Shell,
     Simplex,
+    Simplices,
     SumBand,
     WeightedL1,
-    active_set,
+    host_solvers,
     obs,
 )
+from inbounds.constraints.functions import log, maximum, sqrt, tanh
 from inbounds.deploy.acting import PROJECTED, UNANSWERED
 from inbounds.deploy.export import export
 from inbounds.deploy.export_check import Comparison, compare, session
@@ -57,6 +60,11 @@ FAMILIES: dict[str, Constraint] = {
     "RateLimit that is read": RateLimit(obs[0] * 0.0 + 0.3, previous=obs[4:8] * 0.1) & UNIT,
     "RateLimit and Ball": RateLimit(0.2) & Ball(radius_squared=0.4) & UNIT,
     "Polytope and SumBand": Polytope(ROWS, BOUNDS) & SumBand(0.1, 0.05) & UNIT,
+    "PowerBudget of expressions": PowerBudget([4, 6, 4, 6] * obs[[5, 7, 10, 12]], 0.5 + obs[0] ** 2) & UNIT,
+    "Polytope of expressions": Polytope([[1, obs[0] * obs[1], 0, 0], [0, 1, obs[2], 1]], [0.3, 0.5]) & UNIT,
+    "Shell": Shell(0.3, 0.6) & UNIT,
+    "Shell that is read": Shell(0.1 + 0.2 * tanh(obs[0]) ** 2, 0.5 + obs[1] ** 2),
+    "Simplices": Simplices([[0, 2], [1, 3]], total=[0.5, 0.2 + obs[0] ** 2]),
     "Union": (Ball(radius_squared=0.1) | Box(np.full(D, 0.6), np.ones(D))) & UNIT,
 }
 SLOW: dict[str, Constraint] = {
@@ -116,7 +124,7 @@ def test_thousands_of_states_of_every_family_leave_no_violation(name: str, tmp_p
 def test_the_graph_agrees_where_daqp_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(active_set, "is_available", lambda: False)
+    monkeypatch.setattr(host_solvers, "is_available", lambda: False)
     one = {"head": SquashedGaussian(proposals=1)}
     found = compared(tmp_path, FAMILIES["Polytope that is read"], 40, **one)
     require_agreement(found)
@@ -173,6 +181,16 @@ def test_a_state_without_any_allowed_action_leads_to_none(tmp_path: Path) -> Non
     assert np.isnan(action).all() and accepted == UNANSWERED
     action, accepted = graph.run(None, {"observation": np.full(SIZE, 0.1), "noise": noise})
     assert np.isfinite(action).all() and accepted >= PROJECTED
+
+
+def test_a_state_in_which_an_expression_has_no_value_leads_to_no_action(tmp_path: Path) -> None:
+    bound = maximum(log(obs[0]), 0.5) + sqrt(maximum(1.0 - obs[1] ** 2, 0.0))
+    folder = export(random_run(tmp_path / "run", Ball(radius_squared=bound) & UNIT, D, SIZE)).path
+    graph, noise = session(folder), np.zeros((10, D), np.float32)
+    for first, is_defined in ((-1.0, False), (0.0, False), (2.0, True)):
+        observation = np.full(SIZE, first)
+        action, accepted = graph.run(None, {"observation": observation, "noise": noise})
+        assert np.isfinite(action).all() == is_defined and (accepted != UNANSWERED) == is_defined
 
 
 def test_a_polytope_is_written_as_a_loop_so_that_the_file_stays_small(tmp_path: Path) -> None:

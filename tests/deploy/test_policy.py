@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "flow_layers": 3,
     },
     "focops": {"rollout": 8, "batch_size": 8},
+    "aram normalised": {"preset": "normalised"},
 }
 
 
 def trained_run(folder: Path, name: str) -> tuple[Path, Any, Any, Spec]:
     """Write a run of a freshly initialised learner; return it with the learner, its state and its spec."""
     settings = {"hidden": (8,), **SETTINGS.get(name, {})}
-    learner: Any = make_learner(name, **settings)
+    learner: Any = make_learner(name.partition(" ")[0], **settings)
     spec = Spec.of(SIZE, LOW.astype(np.float32), HIGH.astype(np.float32), SET)
     state = learner.init(jax.random.key(0), spec)
     arrays: dict[str, NDArray[Any]] = {
@@ -52,7 +54,7 @@ def trained_run(folder: Path, name: str) -> tuple[Path, Any, Any, Spec]:
 
 DISCRETE = ("iar", "aram-discrete")
 """Learners of integer actions, which declare no head."""
-QUICK = ("aram", "artd3", "dalpha", "srad", "appropt", "focops")
+QUICK = ("aram", "aram normalised", "artd3", "dalpha", "srad", "appropt", "focops")
 """One learner for every map; the others differ in how they learn."""
 
 
@@ -60,7 +62,7 @@ QUICK = ("aram", "artd3", "dalpha", "srad", "appropt", "focops")
     "name",
     [
         pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
-        for name in LEARNERS
+        for name in (*LEARNERS, "aram normalised")
         if name not in DISCRETE
     ],
 )
@@ -161,6 +163,21 @@ def test_a_preference_that_was_not_learnt_is_refused_and_a_fixed_one_needs_none(
     one = random_network(np.random.default_rng(0), (SIZE, 8, 2 * D))
     policy = load(write_run(tmp_path / "fixed", box, one, head=SquashedGaussian(proposals=4), **limits))
     assert policy.preference is None and np.abs(policy.act(np.zeros(SIZE))).max() <= 1
+
+
+def test_a_run_acts_at_the_preference_at_which_it_was_evaluated(tmp_path: Path) -> None:
+    many = random_network(np.random.default_rng(0), (SIZE + 2, 8, 2 * D))
+    head = SquashedGaussian(proposals=4, preference_size=2, min_return_weight=0.95)
+    limits = {"observation_size": SIZE, "low": -np.ones(D), "high": np.ones(D)}
+    run = write_run(tmp_path / "run", ib.Box(-np.ones(D), np.ones(D)), many, head=head, **limits)
+    config = json.loads((run / "config.json").read_text())
+    config["training"]["preference"] = [0.97, 0.03]
+    (run / "config.json").write_text(json.dumps(config))
+    np.testing.assert_allclose(load(run).preference, [0.97, 0.03], rtol=1e-6)
+    del config["training"]["preference"]
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InvalidInputError, match=r"preference=\(0\.9, 0\.1\) weighs the return less"):
+        load(run)
 
 
 @pytest.mark.parametrize(

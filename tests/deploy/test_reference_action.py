@@ -18,8 +18,7 @@ import inbounds as ib
 from inbounds.auditing.audited_policy import open_policy
 from inbounds.deploy.export import export
 from inbounds.deploy.export_check import compare
-from inbounds.deploy.export_manifest import sealed
-from inbounds.deploy.policy import load
+from inbounds.deploy.policy import load, sealed
 from inbounds.errors import CheckpointError, InvalidInputError
 from inbounds.learners.learner import Spec
 from inbounds.policies.heads import SquashedGaussian

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -403,3 +404,77 @@ def test_a_set_that_reads_the_previous_action_alone_needs_no_observation(fallbac
     safety = ib.SafetyFilter(limit, previous_action=np.ones(2), on_invalid_action=fallback)
     safety.correct(None, np.ones(2))
     assert np.abs(safety.correct(None, np.full(2, np.nan)) - 1.0).max() <= 0.25
+
+
+def test_the_filter_counts_how_often_each_limit_binds() -> None:
+    constraint = ib.Ball(radius=1.0) & ib.Box([-0.5, -3.0], [0.5, 3.0])
+    limited = ib.SafetyFilter(constraint)
+    assert limited.limits() == [] or all(use.broken == use.near == 0 for use in limited.limits())
+    for action in ([0.0, 0.0], [0.9, 0.0], [0.499, 0.0], [0.0, 2.0], [-0.6, 0.0]):
+        limited.correct(None, np.array(action))
+    uses = {use.name: use for use in limited.limits()}
+    assert len(uses) == 5
+    assert (uses["sum_i a_i^2 <= 1"].broken, uses["a[0] <= 0.5"].broken, uses["a[0] >= -0.5"].broken) == (
+        1,
+        1,
+        1,
+    )
+    assert (uses["a[0] <= 0.5"].near, uses["a[1] <= 3"].broken, uses["a[1] <= 3"].near) == (1, 0, 0)
+    assert uses["a[1] <= 3"].least_room == pytest.approx(1.0)
+    assert "1 x sum_i a_i^2 <= 1, 2 x" in repr(limited)
+
+
+def test_counts_do_not_depend_on_when_they_are_read() -> None:
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1.0, 1.0, (700, 2))
+    often, once = ib.SafetyFilter(ib.Ball(radius=0.8)), ib.SafetyFilter(ib.Ball(radius=0.8))
+    for action in actions:
+        often.correct(None, action)
+        once.correct(None, action)
+        often.limits()
+    broken = int(np.sum(np.sum(actions**2, axis=-1) > 0.64))
+    assert [use.broken for use in often.limits()] == [use.broken for use in once.limits()] == [broken]
+
+
+def test_a_limit_in_wrong_units_is_named_once() -> None:
+    constraint = ib.Ball(radius=1.0) & ib.Box(
+        [-90.0, -90.0], [90.0, 90.0]
+    )  # degrees, where radians were meant
+    limited = ib.SafetyFilter(constraint, warn_after=50)
+    rng = np.random.default_rng(1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for action in rng.uniform(-1.5, 1.5, (200, 2)):
+            limited.correct(None, action)
+    assert len(caught) == 1
+    text = str(caught[0].message)
+    assert "-90 <= a_i <= 90" in text and "sum_i a_i^2" not in text and "warn_after=None" in text
+
+
+@pytest.mark.parametrize(
+    ("constraint", "warn_after"),
+    [
+        (ib.Box([-1.0, -1.0], [1.0, 1.0]), 20),
+        (ib.Ball(radius=1.0) & ib.Box([-90.0, -90.0], [90.0, 90.0]), None),
+        (ib.Ball(radius=1.0) & ib.Box([-np.inf, -np.inf], [np.inf, np.inf]), 20),
+    ],
+    ids=str,
+)
+def test_limits_that_bind_or_are_infinite_are_not_named(constraint: Any, warn_after: int | None) -> None:
+    limited = ib.SafetyFilter(constraint, warn_after=warn_after)
+    for action in np.random.default_rng(2).uniform(-1.5, 1.5, (60, 2)):
+        limited.correct(None, action)
+
+
+def test_a_number_of_calls_that_makes_no_sense_is_refused() -> None:
+    for wrong in (0, -1, 1.5, "often"):
+        with pytest.raises(ConfigurationError, match="None for no warning"):
+            ib.SafetyFilter(ib.Ball(radius=1.0), warn_after=wrong)  # type: ignore[arg-type]
+
+
+def test_an_action_beyond_a_shell_stays_on_its_side_of_the_hole() -> None:
+    safety = ib.SafetyFilter(ib.Shell(0.5, 1.0) & ib.Box([-1.0, -1.0], [1.0, 1.0]))
+    for action in ([-2.0, -2.0], [2.0, -0.1], [-0.1, 0.1]):
+        moved = safety.correct(None, np.array(action))
+        wanted = np.array(action) * np.clip(np.linalg.norm(action), 0.5, 1.0) / np.linalg.norm(action)
+        np.testing.assert_allclose(moved, wanted, atol=1e-5)

@@ -10,7 +10,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.errors import ConfigurationError, UnknownNameError
-from inbounds.evaluation.paired import PairedDifference, compare_with_reference
+from inbounds.evaluation.protocol import PairedDifference, compare_with_reference
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.learner import Spec
 from inbounds.training.program import seed_keys

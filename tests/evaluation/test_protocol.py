@@ -153,7 +153,7 @@ def test_numbers_are_rounded_to_significant_digits() -> None:
 
 
 def test_a_run_of_an_unknown_task_asks_for_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"ib\.audit"):
+    with pytest.raises(ConfigurationError, match=r"ib\.evaluate"):
         TrainedRun.open(write_run(tmp_path / "run", task="mine"))
 
 

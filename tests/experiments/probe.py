@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from inbounds.constraints import Box
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 from inbounds.tasks.environment import Step
 from inbounds.tasks.task import AssembledTask, Task
 
@@ -49,6 +49,9 @@ class CountingEnvironments:
 
     def restore(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
         raise AssertionError("nothing was saved")
+
+    def close(self) -> None:
+        pass
 
 
 def probe_task(share: float) -> Task:

@@ -61,6 +61,7 @@ def write_run(
     training = {"steps": steps, "seed": seed, "seeds": seeds, "environments": 1, "updates_per_step": 1.0}
     training |= {"warm_up": 10, "episodes": 5, "preference": [0.9, 0.1]}
     config = {"task": task, "learner": {"name": learner, "preset": "default"}, "training": training}
+    config["constraint"] = {"kind": "Ball", "radius_squared": 0.05}
     (folder / "config.json").write_text(json.dumps(config))
     origin = {**ORIGIN, "packages": {"jax": "0.10.2", "mujoco": mujoco}}
     (folder / "provenance.json").write_text(json.dumps(origin))
@@ -92,6 +93,7 @@ def write_run(
                     "acceptance": 0.5,
                     "projections": step // 10,
                     "layer_calls": 2 * step,
+                    "alpha": 0.1,
                 }
             )
     for name, rows in (("evaluations", evaluations), ("metrics", metrics)):
@@ -129,6 +131,7 @@ def make_result(**changes: Any) -> Result:
             "seconds": [1.0, 2.0, 3.0],
         },
         training={"step": steps, "acceptance": rates},
+        diagnostics=None,
         final={"source": FRESH_EPISODES, **final_numbers(seeds)},
         best=None,
         worst_violation=0.0,
@@ -136,6 +139,7 @@ def make_result(**changes: Any) -> Result:
         front=None,
         inference=None,
         episode=None,
+        formula=None,
         provenance=(
             {
                 **ORIGIN,

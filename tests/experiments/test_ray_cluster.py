@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from inbounds.experiments import ray_cluster
+from inbounds.experiments import runner
 from inbounds.experiments.experiment import Cell, pairs
-from inbounds.experiments.ray_cluster import Outcome, pack, unpack
-from inbounds.experiments.runner import Speeds, State, plan
+from inbounds.experiments.runner import Outcome, Speeds, State, pack, plan, unpack
 from tests.experiments.synthetic_runs import write_run
 
 TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5})
@@ -58,8 +57,8 @@ def test_a_node_that_does_not_see_the_folder_works_in_its_own(
         (folder / "final.json").write_text("{}")
         return 0
 
-    monkeypatch.setattr(ray_cluster, "work", pretend)
-    outcome: Outcome = ray_cluster.run_there(str(tmp_path / "unseen"), cells_of(1)[0].as_json())
+    monkeypatch.setattr(runner, "work", pretend)
+    outcome: Outcome = runner.run_there(str(tmp_path / "unseen"), cells_of(1)[0].as_json())
     assert outcome.status == 0 and outcome.archive is not None
     unpack(outcome.archive, tmp_path / "here")
     assert (tmp_path / "here" / "final.json").exists() and not (tmp_path / "unseen").exists()
@@ -98,7 +97,7 @@ def test_a_killed_node_costs_time_and_nothing_else(
         made.remove_node(second, allow_graceful=False)
 
     threading.Thread(target=kill_a_node_when_both_work, daemon=True).start()
-    states = ray_cluster.run_on_ray(cells, made.address, told.append)
+    states = runner.run_on_ray(cells, made.address, told.append)
     assert "killed" in told
     assert set(states.values()) == {State.FINISHED}
     assert all((one.folder / "final.json").exists() for one in cells)

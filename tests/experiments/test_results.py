@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inbounds.errors import InvalidInputError
-from inbounds.experiments.collecting import finished_cells, read_results
+from inbounds.experiments.collecting import (
+    finished_cells,
+    merged,
+    read_named_folders,
+    read_results,
+    require_same_origin,
+)
 from inbounds.experiments.experiment import Cell
 from inbounds.experiments.results import (
     FRESH_EPISODES,
     LAST_EVALUATION,
     collect_run,
+    formula_of,
     load_result,
-    merged,
-    require_same_origin,
     save_result,
     thinned,
 )
@@ -38,7 +45,7 @@ def test_a_result_holds_the_curves_of_every_seed(tmp_path: Path) -> None:
 
 def test_a_result_says_whether_its_final_numbers_come_from_fresh_episodes(tmp_path: Path) -> None:
     finished = collect_run(write_run(tmp_path / "finished"))
-    unfinished = collect_run(write_run(tmp_path / "unfinished", is_final=False))
+    unfinished = collect_run(write_run(tmp_path / "unfinished", is_final=False), "paper")
     assert finished.final["source"] == FRESH_EPISODES and finished.is_complete
     assert unfinished.final["source"] == LAST_EVALUATION and not unfinished.is_complete
     assert unfinished.final["return"] == [3.0, 4.0]
@@ -234,7 +241,7 @@ def test_only_finished_cells_are_collected_and_those_of_other_machines_are_added
     write_run(tmp_path / "here" / "paper" / CELL.name, cell=CELL)
     write_run(tmp_path / "here" / "paper" / "other", cell=CELL, is_final=False)
     write_run(tmp_path / "there" / "paper" / CELL.name, seed=2, cell=CELL)
-    (found,) = finished_cells([tmp_path / "here", tmp_path / "there"], "paper")
+    (found,) = finished_cells([tmp_path / "here", tmp_path / "there"], suite_by_name("paper"))
     assert found.seeds == (0, 1, 2, 3) and found.suite == "paper"
 
 
@@ -242,7 +249,7 @@ def test_a_cell_that_ran_for_fewer_steps_than_its_suite_plans_is_not_complete(tm
     planned = suite_by_name("paper").cells()[0]
     shorter = dataclasses.replace(planned, steps=CELL.steps, seeds=CELL.seeds)
     write_run(tmp_path / "paper" / planned.name, cell=shorter)
-    (found,) = finished_cells([tmp_path], "paper")
+    (found,) = finished_cells([tmp_path], suite_by_name("paper"))
     assert (found.expected_steps, found.expected_seeds) == (planned.steps, planned.seeds)
     assert not found.is_complete
 
@@ -253,3 +260,63 @@ def test_results_are_read_from_files_and_from_run_folders_alike(tmp_path: Path) 
     path = save_result(from_folder, tmp_path / "results")
     (from_file,) = read_results([path.parent])
     assert from_file.final == from_folder.final and from_file.suite == "paper"
+
+
+def test_two_runs_of_one_method_with_other_seeds_are_put_together(tmp_path: Path) -> None:
+    write_run(tmp_path / "first", seed=0)
+    write_run(tmp_path / "second", seed=2)
+    (both,) = read_results([tmp_path])
+    assert both.seeds == (0, 1, 2, 3) and both.method == "aram-default"
+
+
+@pytest.mark.parametrize("change", [{"seed": 0}, {"seed": 2, "steps": 600}, {"seed": 2, "mujoco": "4.0.0"}])
+def test_two_runs_that_are_no_sample_of_one_thing_are_two_methods(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    write_run(tmp_path / "first")
+    write_run(tmp_path / "second", **change)
+    assert [result.method for result in read_results([tmp_path])] == [
+        "aram-default-first",
+        "aram-default-second",
+    ]
+
+
+def test_runs_of_one_name_in_two_places_are_two_results(tmp_path: Path) -> None:
+    paths = [write_run(tmp_path / place / "run") for place in ("here", "there")]
+    assert [result.name for result in read_results(paths)] == ["run", "run-2"]
+
+
+def test_a_run_of_no_suite_is_complete_when_it_is_trained_to_the_end(tmp_path: Path) -> None:
+    run = collect_run(write_run(tmp_path / "run", is_final=False))
+    assert run.is_complete and run.final["source"] == LAST_EVALUATION
+    assert not dataclasses.replace(run, expected_steps=400).is_complete
+    assert not dataclasses.replace(run, suite="paper").is_complete
+
+
+def test_a_result_has_the_formula_and_the_diagnostics_of_its_run(tmp_path: Path) -> None:
+    result = collect_run(write_run(tmp_path / "run"))
+    assert result.formula == "sum_i a_i^2 <= 0.05"
+    assert result.diagnostics is not None and result.diagnostics["alpha"] == [[0.1] * 3, [0.1] * 3]
+    saved = load_result(save_result(result, tmp_path))
+    assert saved.formula == result.formula and saved.diagnostics is None
+
+
+def test_a_function_of_the_user_is_not_imported_for_its_formula() -> None:
+    assert formula_of({"constraint": {"kind": "Oracle", "function": "antigravity:fly"}}) is None
+
+
+def test_the_version_of_mujoco_matters_only_where_a_task_runs_on_it() -> None:
+    for task, is_refused in (("ant", True), ("bss3z", False), ("Heating", False)):
+        results = [make_result(name=version, task=task) for version in ("one", "two")]
+        results[1].provenance[0]["packages"] = {"jax": "0.10.2", "mujoco": "4.0.0"}  # type: ignore[index]
+        with pytest.raises(InvalidInputError, match="MuJoCo") if is_refused else contextlib.nullcontext():
+            require_same_origin(results)
+
+
+def test_runs_of_no_suite_beside_result_files_are_read_as_well_and_cells_only_once(tmp_path: Path) -> None:
+    cell = write_run(tmp_path / "runs" / "paper" / CELL.name, cell=CELL)
+    save_result(read_results([cell])[0], tmp_path / "results")
+    write_run(tmp_path / "mine")
+    results = read_results([tmp_path])
+    assert [(result.name, result.suite) for result in results] == [(CELL.name, "paper"), ("mine", "")]
+    assert [name for name, _ in read_named_folders([tmp_path])] == ["mine"]

@@ -19,7 +19,7 @@ from inbounds.errors import ConfigurationError
 from inbounds.experiments import runner, worker
 from inbounds.experiments.experiment import Cell, pairs
 from inbounds.experiments.runner import Job, Planned, Speeds, State, plan, run_locally
-from inbounds.storage.locks import LOCK, is_locked
+from inbounds.storage.files import LOCK, is_locked
 from inbounds.training import api, interrupts
 
 TINY = pairs({"hidden": (8,), "batch_size": 8, "proposals": 5})

@@ -37,6 +37,11 @@ TARGET = np.array([0.8, 0.6])
 """Where the unconstrained optimum of the quadratic probes lies; its norm is 1."""
 
 
+def first_state(learner: Learner, spec: Spec) -> Any:
+    """Return the learner's first state, made by one compiled function instead of one for every operation in it."""
+    return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
+
+
 class ProbeState(NamedTuple):
     """How far the episode is, and what is observed in it."""
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.appropt import ApprOpt
+from inbounds.learners.layers import ApprOpt
 from inbounds.learners.learner import Spec
 from tests.learners.probes import allocation_optimum, boundary_optimum, learn
 

@@ -12,12 +12,11 @@ from inbounds.errors import UnknownNameError
 from inbounds.learners import q_pensieve
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Outcome, Spec
-from inbounds.learners.networks import q_values
 from inbounds.learners.registry import make_learner, name_of
 from inbounds.policies.acceptance import accept_first
 from inbounds.policies.gaussian import squash
-from inbounds.policies.networks import InputScale
-from inbounds.replay.buffer import Transition
+from inbounds.policies.networks import InputScale, q_values
+from inbounds.replay import Transition
 from tests.learners import probes
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "proposals": 16}
@@ -36,6 +35,12 @@ def random_batch(rows=64, seed=0):
         normal(rows, 2),
         jnp.asarray(rng.random(rows) < 0.9, jnp.float32),
         normal(rows, 3),
+    )
+
+
+def one_update(learner, state):
+    return jax.jit(lambda now, key: learner.update(now, SPEC, random_batch(), learner.noise(key, SPEC)))(
+        state, jax.random.key(1)
     )
 
 
@@ -91,16 +96,16 @@ def gradient_of(learner, state, batch):
 
 
 def with_random_snapshots(learner, state):
-    keys = iter(jax.random.split(jax.random.key(5), 20))
+    rng = np.random.default_rng(5)
     stored = state.snapshots.critics
-    critics = jax.tree.map(lambda leaf: 0.3 * jax.random.normal(next(keys), leaf.shape), stored)
+    critics = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.0, 0.3, leaf.shape), jnp.float32), stored)
     return state._replace(snapshots=q_pensieve.Snapshots(critics, jnp.asarray(learner.q_snapshots)))
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_searching_first_gives_the_actor_gradient_of_the_full_supremum():
     learner = Aram(preference_samples=4, q_snapshots=3, alpha=0.2, **SMALL)
-    state = with_random_snapshots(learner, learner.init(jax.random.key(0), SPEC))
+    state = with_random_snapshots(learner, probes.first_state(learner, SPEC))
     batch = random_batch()
     fast, noise, preference = gradient_of(learner, state, batch)
 
@@ -125,15 +130,15 @@ def test_searching_first_gives_the_actor_gradient_of_the_full_supremum():
         np.testing.assert_allclose(quick, full, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_snapshots_that_were_not_taken_do_not_count():
     learner = Aram(q_snapshots=3, alpha=0.2, **SMALL)
     plain = Aram(alpha=0.2, **SMALL)
-    state = learner.init(jax.random.key(0), SPEC)
+    state = probes.first_state(learner, SPEC)
     filled = with_random_snapshots(learner, state)
     early = filled._replace(snapshots=filled.snapshots._replace(taken=jnp.asarray(0)))
     fast, _, _ = gradient_of(learner, early, random_batch())
-    expected, _, _ = gradient_of(plain, plain.init(jax.random.key(0), SPEC), random_batch())
+    expected, _, _ = gradient_of(plain, probes.first_state(plain, SPEC), random_batch())
     np.testing.assert_allclose(fast.actor[0].weight, expected.actor[0].weight, rtol=1e-5, atol=1e-7)
 
 
@@ -143,7 +148,7 @@ def test_snapshots_that_were_not_taken_leave_gradients_finite_where_observations
     learner = Aram(q_snapshots=2, **SMALL)
     noise = learner.noise(jax.random.key(1), spec)
     update = jax.jit(lambda state: learner.update(state, spec, random_batch(), noise)[0])
-    after = update(learner.init(jax.random.key(0), spec))
+    after = update(probes.first_state(learner, spec))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after.params))
 
 
@@ -151,7 +156,7 @@ def test_a_snapshot_is_taken_before_the_step_after_its_time_and_the_oldest_is_dr
     monkeypatch.setattr(q_pensieve, "SNAPSHOT_START", 3)
     monkeypatch.setattr(q_pensieve, "SNAPSHOT_INTERVAL", 2)
     learner = Aram(q_snapshots=2, **SMALL)
-    state = learner.init(jax.random.key(0), SPEC)
+    state = probes.first_state(learner, SPEC)
     update = jax.jit(
         lambda state, key: learner.update(state, SPEC, random_batch(), learner.noise(key, SPEC))[0]
     )
@@ -160,7 +165,7 @@ def test_a_snapshot_is_taken_before_the_step_after_its_time_and_the_oldest_is_dr
     for turn in range(1, 10):
         state = update(state, jax.random.key(turn))
         critics[turn] = np.asarray(state.params.critic[0].weight)
-        state = learner.adapt(state, SPEC, draw, jnp.asarray(turn), warm=False)
+        state = learner.adapt(state, SPEC, draw, OUTCOME, jnp.asarray(turn), warm=False)
         stored[turn] = np.asarray(state.snapshots.critics[0].weight)
     np.testing.assert_array_equal(stored[4], np.stack([first, first]))
     np.testing.assert_array_equal(stored[5][0], critics[5])
@@ -173,7 +178,7 @@ def test_several_updates_between_two_steps_take_one_snapshot_that_counts_once(mo
     monkeypatch.setattr(q_pensieve, "SNAPSHOT_START", 0)
     monkeypatch.setattr(q_pensieve, "SNAPSHOT_INTERVAL", 2)
     learner = Aram(q_snapshots=2, **SMALL)
-    state = with_random_snapshots(learner, learner.init(jax.random.key(0), SPEC))
+    state = with_random_snapshots(learner, probes.first_state(learner, SPEC))
     before = state.snapshots._replace(taken=jnp.asarray(0))
     after = q_pensieve.take_snapshot(before, state.params.critic, jnp.asarray(16))
     critic, stored, last = (part[0].weight for part in (state.params.critic, after.critics, before.critics))
@@ -185,8 +190,8 @@ def test_several_updates_between_two_steps_take_one_snapshot_that_counts_once(mo
     "learner", [Aram(**SMALL), Aram(preference=(0.9, 0.1), **SMALL)], ids=["aram", "sosac"]
 )
 def test_one_update_moves_actor_critics_target_and_alpha(learner):
-    state = learner.init(jax.random.key(0), SPEC)
-    after, metrics = learner.update(state, SPEC, random_batch(), learner.noise(jax.random.key(1), SPEC))
+    state = probes.first_state(learner, SPEC)
+    after, metrics = one_update(learner, state)
     for before, now in zip(jax.tree.leaves(state.params), jax.tree.leaves(after.params), strict=True):
         assert not np.array_equal(before, now)
     assert not np.array_equal(state.target_critic[0].weight, after.target_critic[0].weight)
@@ -195,15 +200,15 @@ def test_one_update_moves_actor_critics_target_and_alpha(learner):
 
 def test_a_fixed_alpha_does_not_move():
     learner = Aram(alpha=0.2, **SMALL)
-    state = learner.init(jax.random.key(0), SPEC)
-    after, metrics = learner.update(state, SPEC, random_batch(), learner.noise(jax.random.key(1), SPEC))
+    state = probes.first_state(learner, SPEC)
+    after, metrics = one_update(learner, state)
     assert float(after.params.log_alpha) == float(state.params.log_alpha)
     assert float(metrics["alpha"]) == pytest.approx(0.2)
 
 
 def test_eta_follows_the_paper_schedule():
-    paper = Aram(preset="paper")
-    state = paper.init(jax.random.key(0), SPEC)
+    paper = Aram(preset="paper", hidden=(8,))
+    state = probes.first_state(paper, SPEC)
     steps = (0, 9_999, 10_000, 380_000)
     eta = [float(paper.batch_fractions(state, SPEC, jnp.asarray(step))[0]) for step in steps]
     np.testing.assert_allclose(eta, [0.2, 0.2, 0.18, 0.2 * 0.9**38], rtol=1e-5)
@@ -215,7 +220,7 @@ def test_the_discount_is_the_tasks_unless_the_learner_says_otherwise():
         spec = SPEC._replace(discount=discount)
         noise = learner.noise(jax.random.key(1), spec)
         update = jax.jit(lambda state: learner.update(state, spec, random_batch(), noise)[0])
-        return np.asarray(update(learner.init(jax.random.key(0), spec)).params.critic[-1].weight)
+        return np.asarray(update(probes.first_state(learner, spec)).params.critic[-1].weight)
 
     told = Aram(gamma=0.5, **SMALL)
     np.testing.assert_array_equal(moved(Aram(**SMALL), 0.5), moved(told, 0.99))
@@ -225,8 +230,8 @@ def test_the_discount_is_the_tasks_unless_the_learner_says_otherwise():
 
 def test_an_adapted_eta_is_logged():
     learner = Aram(target_acceptance=0.95, **SMALL)
-    state = learner.init(jax.random.key(0), SPEC)._replace(eta=jnp.asarray(0.31))
-    _, metrics = learner.update(state, SPEC, random_batch(), learner.noise(jax.random.key(1), SPEC))
+    state = probes.first_state(learner, SPEC)._replace(eta=jnp.asarray(0.31))
+    _, metrics = one_update(learner, state)
     assert float(metrics["eta"]) == pytest.approx(0.31)
 
 
@@ -244,7 +249,7 @@ def test_learners_are_known_by_name_and_sosac_is_aram_with_a_fixed_preference():
         make_learner("arma")
 
 
-QUICK = {**SMALL, "target_acceptance": None, "learning_rate": 3e-3, "tau": 0.02, "init_alpha": 0.05}
+QUICK = {**SMALL, "target_acceptance": None, "learning_rate": 3e-3, "tau": 0.02}
 
 
 def raw_validity(learnt, probe):

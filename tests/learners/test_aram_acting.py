@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,8 @@ import inbounds as ib
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
 from inbounds.policies.networks import InputScale
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
+from tests.learners.probes import first_state
 
 SMALL = {"hidden": (8,), "batch_size": 16, "proposals": 4}
 LOW, HIGH = np.zeros(2, np.float32), np.array([2.0, 4.0], np.float32)
@@ -26,14 +28,10 @@ SEEN = jnp.asarray([[7.0, 0.5, 1.0], [-40.0, 1.9, 0.3], [0.0, 1.0, 3.8]])
 PREFERENCE = jnp.asarray([0.7, 0.3])
 
 
-def first_state(learner, spec):
-    return jax.jit(lambda key: learner.init(key, spec))(jax.random.key(0))
-
-
 def first_policy(spec, seen=SEEN, **settings):
     learner = Aram(**SMALL, **settings)
     actor = first_state(learner, spec).params.actor
-    return learner.policy(actor, spec, seen, jnp.broadcast_to(PREFERENCE, (3, 2)))
+    return jax.jit(lambda now: learner.policy(now, spec, seen, jnp.broadcast_to(PREFERENCE, (3, 2))))(actor)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,9 @@ def test_mode_samples_and_proposals_of_the_first_policy_are_centred_on_the_obser
     state = first_state(learner, OBSERVED)
     centre = learner.mode(state, OBSERVED, SEEN, PREFERENCE)
     np.testing.assert_allclose(centre, SEEN[:, 1:3], rtol=1e-4)
-    samples = learner.samples(state, OBSERVED, SEEN, PREFERENCE, jax.random.key(1), 200)
+    samples = jax.jit(lambda key: learner.samples(state, OBSERVED, SEEN, PREFERENCE, key, 200))(
+        jax.random.key(1)
+    )
     seeds, context = jax.tree.map(lambda leaf: leaf[None], state), jnp.broadcast_to(PREFERENCE, (1, 3, 2))
     act = jax.jit(lambda keys: learner.act(seeds, OBSERVED, SEEN[None], context, keys, warm=False))
     draw = act(jax.random.split(jax.random.key(2), 1))
@@ -100,7 +100,8 @@ def test_student_proposals_have_heavier_tails():
         learner = Aram(hidden=(8,), proposals=4_000, student_df=df)
         state = jax.tree.map(lambda leaf: leaf[None], first_state(learner, OBSERVED))
         context = jnp.broadcast_to(PREFERENCE, (1, 3, 2))
-        draw = learner.act(state, OBSERVED, SEEN[None], context, jax.random.key(1)[None], warm=False)
+        act = jax.jit(partial(learner.act, state, OBSERVED, SEEN[None], context, warm=False))
+        draw = act(jax.random.key(1)[None])
         before = np.arctanh(np.clip(OBSERVED.box.normalise(draw.proposals[0, 0]), -1 + 1e-6, 1 - 1e-6))
         spread[df] = scipy.stats.kurtosis(before[:, 0])
     assert abs(spread[None]) < 0.5 and spread[2.0] > 3

@@ -2,14 +2,13 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.learners.aram import Aram
-from inbounds.learners.learner import Spec
+from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.settings import INTEGERS, NUMBERS
 from inbounds.policies.acceptance import accept_first
 from tests.learners import probes
@@ -17,6 +16,7 @@ from tests.learners import probes
 SPEC = Spec.of(3, -np.ones(2, np.float32), np.ones(2, np.float32), probes.boundary_optimum().task.constraint)
 WARM = SPEC._replace(reference_action=jnp.zeros(2))
 SMALL = {"hidden": (8,), "batch_size": 8}
+OUTCOME = Outcome(jnp.zeros(1), jnp.ones(1), jnp.zeros((1, 3)))
 SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
 
 
@@ -38,6 +38,10 @@ SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
         ({"min_return_weight": 1.0}, r"\[0, 1\)"),
         ({"critic_warmup": -1}, "0 or more"),
         ({"gamma": 1.0}, "excluded"),
+        ({"backbone": "strong"}, "'plain' or 'normalised'"),
+        ({"preset": "normalised", "q_snapshots": 2}, "q_snapshots=0"),
+        ({"backbone": "normalised"}, "warm_start=False"),
+        ({"preset": "normalised", "hidden": (64, 32)}, "one width"),
         ({"target_entropy": 0.7}, "ln 2"),
         *(
             ({name: value}, f"{name}=.*integer")
@@ -80,10 +84,10 @@ def test_an_explicit_value_wins_over_its_preset():
 
 def eta_after(learner, spec, feasible, steps=10_000):
     """Return eta after environment steps in which this fraction of proposals was feasible."""
-    state = learner.init(jax.random.key(0), spec)
+    state = probes.first_state(learner, spec)
     draw = accept_first(SPEC.constraint, jnp.zeros((1, 3)), jnp.full((1, 1, 2), 0.1))
     draw = draw._replace(acceptance=jnp.full(steps, feasible))
-    state = learner.adapt(state, spec, draw, jnp.asarray(0), warm=False)
+    state = learner.adapt(state, spec, draw, OUTCOME, jnp.asarray(0), warm=False)
     return float(learner.batch_fractions(state, spec, jnp.asarray(0))[0])
 
 
@@ -96,10 +100,10 @@ def test_by_default_eta_is_lowered_to_a_tenth_and_never_above_its_first_value():
 def test_eta_falls_in_proportion_to_the_error_of_the_acceptance_rate_and_rises_again():
     learner = Aram(target_acceptance=0.9, **SMALL)
     assert eta_after(learner, SPEC, feasible=1.0, steps=1_000) == pytest.approx(0.1)
-    state = learner.init(jax.random.key(0), SPEC)._replace(eta=jnp.asarray(0.1))
+    state = probes.first_state(learner, SPEC)._replace(eta=jnp.asarray(0.1))
     draw = accept_first(SPEC.constraint, jnp.zeros((1, 3)), jnp.full((1, 1, 2), 0.1))
     after = learner.adapt(
-        state, SPEC, draw._replace(acceptance=jnp.full(100, 0.4)), jnp.asarray(0), warm=False
+        state, SPEC, draw._replace(acceptance=jnp.full(100, 0.4)), OUTCOME, jnp.asarray(0), warm=False
     )
     assert float(after.eta) == pytest.approx(0.1 + 0.05)
 
@@ -113,7 +117,7 @@ def test_without_a_target_or_with_a_schedule_eta_does_not_follow_acceptance(sett
 
 def test_a_single_buffer_has_no_eta():
     learner = Aram(dual_replay=False, **SMALL)
-    state = learner.init(jax.random.key(0), SPEC)
+    state = probes.first_state(learner, SPEC)
     assert learner.batch_fractions(state, SPEC, jnp.asarray(0)).shape == (0,)
 
 
@@ -125,5 +129,5 @@ def test_a_warm_start_keeps_eta_and_aims_at_less_entropy():
         (Aram(target_entropy=-0.25, **SMALL), WARM, 0.2, -0.25),
     ):
         assert eta_after(learner, spec, feasible=1.0) == pytest.approx(eta)
-        state = learner.init(jax.random.key(0), spec)
+        state = probes.first_state(learner, spec)
         assert float(learner.entropy_target(state, spec)) == pytest.approx(2 * wanted)

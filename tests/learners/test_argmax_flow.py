@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from inbounds.learners.argmax_flow import (
+from inbounds.learners.iar import (
     drawn_levels,
     explained,
     init_argmax_flow,
@@ -47,7 +47,7 @@ def test_numbers_that_explain_an_action_have_its_argmax():
     np.testing.assert_array_equal(jnp.argmax(numbers.reshape(500, ENTRIES, LEVELS), axis=-1), level)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_density_of_an_explanation_follows_from_its_jacobian():
     level = jnp.asarray([2, 0])
     draws = noise(7, 16)
@@ -71,7 +71,7 @@ def probability_by_quadrature(policy, observation):
     return np.tril(cells, -1).sum() + 0.5 * np.trace(cells), cells.sum()
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_density_of_the_numbers_integrates_to_the_probability_of_their_argmax():
     policy = random_policy(seed=5, entries=1, levels=2)
     probability, everything = probability_by_quadrature(policy, OBSERVATION)
@@ -81,7 +81,7 @@ def test_the_density_of_the_numbers_integrates_to_the_probability_of_their_argma
     assert np.mean(np.asarray(level) == 0) == pytest.approx(probability, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("action", [0, 1])
 def test_the_bounds_enclose_the_probability(action):
     policy = random_policy(seed=5, entries=1, levels=2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.artd3 import ArTd3
+from inbounds.learners.aram_variants import ArTd3
 from inbounds.learners.learner import Outcome, Spec
 from tests.learners.probes import boundary_optimum, learn
 
@@ -18,11 +18,12 @@ SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.0
 def drawn(learner: ArTd3) -> tuple:
     task = boundary_optimum().task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
-    state = jax.vmap(lambda key: learner.init(key, spec))(jax.random.split(jax.random.key(0), 1))
+    init = jax.jit(jax.vmap(lambda key: learner.init(key, spec)))
+    state = init(jax.random.split(jax.random.key(0), 1))
     observation = jnp.zeros((1, 6, task.observation_size))
-    draw = learner.act(
-        state, spec, observation, jnp.zeros((1, 6, 0)), jax.random.split(jax.random.key(1), 1), True
-    )
+    context = jnp.zeros((1, 6, 0))
+    act = jax.jit(lambda keys: learner.act(state, spec, observation, context, keys, True))
+    draw = act(jax.random.split(jax.random.key(1), 1))
     one = jax.tree.map(lambda leaf: leaf[0], draw)
     outcome = Outcome(jnp.arange(6.0), jnp.zeros(6), observation[0] + 1.0)
     return spec, one, learner.remember(spec, observation[0], one, outcome)

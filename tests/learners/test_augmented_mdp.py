@@ -101,3 +101,50 @@ def test_rare_acceptance_halves_the_reward_objective():
     """At p = 0.01 and gamma = 0.99 the damping p / (1 - gamma (1 - p)) is one half."""
     damping = 0.01 / (1 - 0.99 * 0.99)
     assert damping == pytest.approx(0.5, abs=0.01)
+
+
+# Self-loops that are not discounted ------------------------------------------------------------------------------
+
+
+def values_of(policy, transitions, rewards, is_feasible, preference, penalty, loop_discount):
+    """Solve V(s) = sum_a pi(a|s) [r + gamma P V] with self-loops at infeasible actions, for one stochastic policy."""
+    accepted = policy * is_feasible
+    rejected = np.sum(policy * ~is_feasible, axis=1)
+    moved = np.einsum("sa,sat->st", accepted, transitions)
+    paid = preference[0] * np.sum(accepted * rewards, axis=1) - preference[1] * penalty * rejected
+    system = np.eye(STATES) - GAMMA * moved - loop_discount * np.diag(rejected)
+    return np.linalg.solve(system, paid)
+
+
+def random_policy(seed):
+    return np.random.default_rng(1_000 + seed).dirichlet(np.ones(ACTIONS), size=STATES)
+
+
+def feasible_part(policy, is_feasible):
+    kept = policy * is_feasible
+    return kept / kept.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("lowest", [-100.0, 0.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_without_discount_a_policy_gains_by_its_feasible_part_whatever_the_sign_of_rewards(seed, lowest):
+    transitions, rewards, is_feasible = random_mdp(seed, lowest)
+    policy = random_policy(seed)
+    problem = (transitions, rewards, is_feasible, (0.9, 0.1), 0.2)
+    whole = values_of(policy, *problem, loop_discount=1.0)
+    feasible = values_of(feasible_part(policy, is_feasible), *problem, loop_discount=1.0)
+    assert np.all(feasible >= whole - 1e-9)
+    # The difference is lambda_c K times the discounted sum of (1 - p) / p, and holds no reward.
+    odds = 1.0 / np.sum(policy * is_feasible, axis=1) - 1.0
+    moved = np.einsum("sa,sat->st", feasible_part(policy, is_feasible), transitions)
+    counted = np.linalg.solve(np.eye(STATES) - GAMMA * moved, odds)
+    np.testing.assert_allclose(feasible - whole, 0.1 * 0.2 * counted, atol=1e-7)
+
+
+def test_with_discount_a_negative_reward_makes_rejections_pay():
+    transitions, rewards, is_feasible = random_mdp(0)
+    problem = (transitions, rewards - 100.0, is_feasible, (0.9, 0.1), 0.2)
+    policy = random_policy(0)
+    whole = values_of(policy, *problem, loop_discount=GAMMA)
+    feasible = values_of(feasible_part(policy, is_feasible), *problem, loop_discount=GAMMA)
+    assert np.any(feasible < whole)

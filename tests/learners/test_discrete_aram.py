@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.discrete_aram import DiscreteAram, log_density, negative_entropy, score_loss
+from inbounds.learners.aram_variants import DiscreteAram, log_density, negative_entropy, score_loss
 from inbounds.learners.learner import Spec
 from inbounds.policies.networks import InputLayer
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 from inbounds.tasks.allocation import allocation_task, best_reward
 from tests.learners.discrete_probe import BEST, ring_optimum
-from tests.learners.probes import Probe, learn
+from tests.learners.probes import Probe, first_state, learn
 
 LOGITS = jnp.asarray([[0.3, -0.2, 0.5], [0.1, 0.7, -0.4]])
 ACTIONS = jnp.asarray(list(itertools.product(range(3), repeat=2)))
@@ -87,7 +87,7 @@ def test_an_allocation_is_learnt_although_fewer_than_one_in_a_hundred_actions_is
     assert np.mean(np.asarray(task.constraint.contains(None, np.asarray(drawn)))) > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_networks_see_observations_relative_to_what_was_measured():
     task, learner = ring_optimum().task, DiscreteAram(hidden=(8,), batch_size=16)
     parts = (1, task.action_low, task.action_high, task.constraint)
@@ -95,7 +95,7 @@ def test_networks_see_observations_relative_to_what_was_measured():
     relative, preference = jnp.linspace(-2.0, 2.0, 16)[:, None], jnp.asarray([0.9, 0.1])
     found = []
     for spec, seen in ((Spec.of(*parts), relative), (measured, 50.0 + 20.0 * relative)):
-        state = learner.init(jax.random.key(0), spec)
+        state = first_state(learner, spec)
         drawn = learner.samples(state, spec, seen, preference, jax.random.key(1), 8)
         batch = Transition(seen, drawn[:, 0], jnp.ones((16, 2)) * relative, jnp.ones(16), seen)
         update = jax.jit(lambda now, rows, noise, spec=spec: learner.update(now, spec, rows, noise)[1])

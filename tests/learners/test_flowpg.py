@@ -11,9 +11,9 @@ from inbounds.constraints import Ball, Box, PowerBudget, WeightedL1, obs
 from inbounds.errors import ConfigurationError
 from inbounds.learners.flowpg import FlowPg
 from inbounds.learners.learner import Spec
-from inbounds.policies.coupling_flow import entries_read, to_action
-from inbounds.replay.buffer import Transition
-from tests.learners.probes import learn, moving_optimum
+from inbounds.policies.layers import entries_read, to_action
+from inbounds.replay import Transition
+from tests.learners.probes import first_state, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
 FLOW = {
@@ -53,43 +53,44 @@ def test_a_flow_is_not_trained_on_states_that_have_no_action():
     assert len(np.unique(observation)) > 16
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_flow_is_frozen_while_the_actor_learns():
     probe = moving_optimum()
     spec = spec_of(probe)
     learner = FlowPg(hidden=(8,), batch_size=4, **{**FLOW, "flow_steps": 5, "flow_samples": 64})
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     observation = jnp.asarray(probe.observations)
     batch_noise = learner.noise(jax.random.key(1), spec)
     assert not np.any(np.asarray(batch_noise))  # DDPG smooths nothing
     batch = Transition(observation, jnp.zeros((4, 2)), jnp.ones((4, 1)), jnp.ones(4), observation)
-    following, metrics = learner.update(state, spec, batch, batch_noise)
+    following, metrics = jax.jit(lambda now: learner.update(now, spec, batch, batch_noise))(state)
     for before, after in zip(jax.tree.leaves(state.layer), jax.tree.leaves(following.layer), strict=True):
         np.testing.assert_array_equal(before, after)
     assert not np.array_equal(state.actor[-1].bias, following.actor[-1].bias)
     assert {"flow_accuracy", "flow_recall"} <= set(metrics)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_valid_rates_are_measured_behind_the_flow():
     probe = moving_optimum()
     spec = spec_of(probe)
     learner = FlowPg(hidden=(8,), **{**FLOW, "flow_steps": 5, "flow_samples": 64})
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     observation = jnp.asarray(probe.observations)
     action = learner.mode(state, spec, observation, jnp.ones(2))
     drawn = learner.samples(state, spec, observation, jnp.ones(2), jax.random.key(1), 3)
     np.testing.assert_array_equal(drawn, np.repeat(np.asarray(action)[:, None], 3, axis=1))
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_noise_is_added_in_the_cube_before_the_flow_and_what_the_flow_makes_of_it_is_proposed():
     probe = moving_optimum()
     spec = spec_of(probe)
     learner = FlowPg(
         hidden=(8,), exploration=0.5, **{**FLOW, "flow_layers": 2, "flow_steps": 200, "flow_samples": 512}
     )
-    states = jax.vmap(lambda key: learner.init(key, spec))(jax.random.split(jax.random.key(0), 1))
+    init = jax.jit(jax.vmap(lambda key: learner.init(key, spec)))
+    states = init(jax.random.split(jax.random.key(0), 1))
     state, keys = jax.tree.map(lambda leaf: leaf[0], states), jax.random.split(jax.random.key(1), 1)
     observation = jnp.asarray(probe.observations)
     draw = learner.act(states, spec, observation[None], jnp.zeros((1, 4, 0)), keys, warm=False)

@@ -11,9 +11,9 @@ from inbounds.constraints import Ball, Box, Polytope, SumBand
 from inbounds.learners.focops import Focops, divergence, focops_loss, log_density, next_multiplier
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.policies.gaussian import Gaussian
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 from inbounds.tasks.registry import make
-from tests.learners.probes import boundary_optimum, learn
+from tests.learners.probes import boundary_optimum, first_state, learn
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "rollout": 320}
 BOX = Box(np.full(2, -1.0), np.full(2, 1.0))
@@ -78,7 +78,7 @@ def rollout_of(costs, actions):
 def test_an_update_raises_the_multiplier_by_the_cost_and_then_makes_costly_actions_less_likely():
     spec = spec_of(Ball(radius_squared=0.25) & BOX)
     learner = Focops(hidden=(8,), batch_size=64, epochs=1, multiplier_rate=0.5, learning_rate=1e-2)
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     actions = jax.random.normal(jax.random.key(1), (256, 2))
     batch = rollout_of(1.0 + actions[:, 0], actions)  # what goes along the first entry is costly
     update = jax.jit(lambda now: learner.update(now, spec, batch, jax.random.key(2)))
@@ -120,14 +120,10 @@ def test_divergence_and_density_are_those_of_gaussians():
 def test_the_cost_is_that_of_the_drawn_action_whatever_is_stored(stored):
     spec = spec_of(Ball(radius_squared=0.25) & BOX)
     learner = Focops(stored=stored, cost="published")
-    draw = learner.act(
-        jax.tree.map(lambda leaf: leaf[None], learner.init(jax.random.key(0), spec)),
-        spec,
-        jnp.zeros((1, 64, 1)),
-        jnp.zeros((1, 64, 0)),
-        jax.random.split(jax.random.key(1), 1),
-        warm=True,
-    )
+    state = jax.tree.map(lambda leaf: leaf[None], first_state(learner, spec))
+    seen, context = jnp.zeros((1, 64, 1)), jnp.zeros((1, 64, 0))
+    act = jax.jit(lambda keys: learner.act(state, spec, seen, context, keys, warm=True))
+    draw = act(jax.random.split(jax.random.key(1), 1))
     one = jax.tree.map(lambda leaf: leaf[0], draw)
     outcome = Outcome(jnp.ones(64), jnp.ones(64), jnp.zeros((64, 1)), jnp.arange(64) % 2 == 0)
     stepped = learner.remember(spec, jnp.zeros((64, 1)), one, outcome)["rollout"].transition

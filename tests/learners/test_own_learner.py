@@ -24,7 +24,7 @@ from inbounds.learners.networks import init_network
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.heads import Deterministic, Query
 from inbounds.policies.networks import apply_network
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 from tests.tasks.own_environments import Plant
 
 

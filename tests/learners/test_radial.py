@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from inbounds.learners.layers import Dalpha, Drad, Srad
 from inbounds.learners.learner import Spec
-from inbounds.learners.radial import Dalpha, Drad, Srad
 from inbounds.policies.gaussian import Gaussian
-from tests.learners.probes import boundary_optimum, learn, moving_optimum
+from tests.learners.probes import boundary_optimum, first_state, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
 LEARNERS = [
@@ -36,7 +36,7 @@ def test_a_moving_set_is_followed_without_any_projection(learner):
 def test_target_actions_are_inside_the_set(learner):
     task = boundary_optimum().task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     observation, noise = jnp.ones((64, 1)), learner.noise(jax.random.key(1), spec)
     if isinstance(learner, Srad):
         proposal = learner.proposal(state.trained.actor, observation)
@@ -69,7 +69,7 @@ def test_the_density_that_srad_learns_from_is_that_of_its_actions():
 def test_the_valid_action_rate_is_that_of_the_network_before_the_layer(learner):
     task = boundary_optimum().task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
-    state = learner.init(jax.random.key(0), spec)
+    state = first_state(learner, spec)
     centre = jax.tree.map(lambda leaf: leaf, state)
     actor = centre.trained.actor if isinstance(learner, Srad) else centre.actor
     far = (*actor[:-1], actor[-1]._replace(bias=actor[-1].bias.at[0].set(3.0)))

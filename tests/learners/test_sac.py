@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.learner import Outcome, Spec
-from inbounds.learners.networks import q_values
-from inbounds.learners.sac import Sac, Spre
-from inbounds.policies.acceptance import project_proposals
-from inbounds.replay.buffer import Transition
+from inbounds.learners.learner import Outcome, Spec, project_proposals
+from inbounds.learners.sac import Sac, Spre, policy_losses
+from inbounds.policies.networks import q_values
+from inbounds.replay import Transition
 from tests.learners.probes import boundary_optimum, learn, moving_optimum, observed_reward
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "init_alpha": 0.1}
@@ -79,7 +78,7 @@ def step_once(learner, spec, seed=0):
     return state, batch, noise, gradient, metrics
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_critics_regress_on_the_soft_target_of_the_less_optimistic_twin():
     learner, spec = Sac(hidden=(8,), batch_size=4, gamma=0.9, alpha=0.3), spec_of(boundary_optimum())
     state, batch, noise, _, metrics = step_once(learner, spec)
@@ -142,3 +141,9 @@ def test_valid_rates_are_measured_on_draws_of_the_policy():
 def test_an_alpha_of_zero_is_refused():
     with pytest.raises(ConfigurationError, match="above 0"):
         Sac(alpha=0.0)
+
+
+def test_the_policy_loss_prefers_entropy_and_the_smaller_value() -> None:
+    values = jnp.array([[[0.7], [0.3]]])
+    got = policy_losses(values, jnp.array([-2.0]), jnp.array(0.5))
+    np.testing.assert_allclose(got, [0.5 * -2.0 - 0.3], rtol=1e-6)

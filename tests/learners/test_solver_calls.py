@@ -12,7 +12,7 @@ import pytest
 
 from inbounds.learners.learner import Outcome, Spec
 from inbounds.learners.registry import make_learner
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 from tests.learners.discrete_probe import ring_optimum
 from tests.learners.probes import Probe, allocation_optimum, boundary_optimum
 
@@ -72,8 +72,8 @@ def priced(name: str, updates: int = 0, **settings: Any) -> Priced:
     context = jax.vmap(lambda key: learner.new_context(key, (ACTIONS,)))(keys)
     draws = jax.jit(lambda now, at: learner.act(now, spec, at, context, keys, warm=True))(states, seen)
     state, draw = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (states, draws))
-    state = learner.adapt(state, spec, draw, jnp.asarray(ACTIONS), True)
     outcome = Outcome(jnp.ones(ACTIONS), jnp.zeros(ACTIONS), seen[0], jnp.ones(ACTIONS, bool))
+    state = learner.adapt(state, spec, draw, outcome, jnp.asarray(ACTIONS), True)
     memories = learner.remember(spec, seen[0], draw, outcome)
     ring = memories[learner.buffers[0]].transition
     batch = jax.tree.map(lambda leaf: leaf[:BATCH], ring)

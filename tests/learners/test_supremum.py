@@ -8,8 +8,8 @@ import pytest
 from inbounds.constraints import Ball
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
-from inbounds.learners.networks import q_values
-from inbounds.learners.q_pensieve import best_preference, values_at_all
+from inbounds.learners.q_pensieve import best_critic, best_preference, values_at_all
+from inbounds.policies.networks import q_values
 
 ONES = np.ones(2, np.float32)
 ROWS, OPTIONS, CRITICS = 16, 4, 3
@@ -18,7 +18,7 @@ ROWS, OPTIONS, CRITICS = 16, 4, 3
 def asked(learner, scale):
     """Return an ensemble of twins with samples to evaluate, and preferences as the learner draws them."""
     shift = None if scale is None else np.array([0.5, -1.0, 3.0], np.float32)
-    spec = Spec.of(3, -ONES, ONES, Ball(1.0), shift, scale)
+    spec = Spec.of(3, -ONES, ONES, Ball(radius_squared=1.0), shift, scale)
     keys = jax.random.split(jax.random.key(0), CRITICS + 3)
     twins = [learner.init(key, spec).params.critic for key in keys[:CRITICS]]
     ensemble = jax.tree.map(lambda *layers: jnp.stack(layers), *twins)
@@ -72,3 +72,10 @@ def test_the_best_preference_of_a_critic_has_its_largest_value():
     reached = np.take_along_axis(values, chosen[:, None], axis=1)[:, 0]
     np.testing.assert_allclose(reached, values.max(axis=1), atol=1e-6)
     assert len(np.unique(chosen)) > 1
+
+
+def test_the_supremum_ignores_snapshots_that_were_not_taken() -> None:
+    values = jnp.array([[[1.0, 0.0], [1.0, 0.0]], [[9.0, 0.0], [9.0, 0.0]]])
+    preference = jnp.array([1.0, 0.0])
+    assert float(best_critic(values, preference, jnp.array([True, False]))) == 1.0
+    assert float(best_critic(values, preference, jnp.array([True, True]))) == 9.0

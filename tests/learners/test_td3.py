@@ -9,11 +9,10 @@ import pytest
 
 from inbounds.constraints import Box
 from inbounds.errors import ConfigurationError, UnknownNameError
-from inbounds.learners.learner import Outcome, Spec
-from inbounds.learners.networks import q_values
+from inbounds.learners.learner import Outcome, Spec, project_proposals
 from inbounds.learners.td3 import Dpre, Td3
-from inbounds.policies.acceptance import project_proposals
-from inbounds.replay.buffer import Transition
+from inbounds.policies.networks import q_values
+from inbounds.replay import Transition
 from tests.learners.probes import boundary_optimum, delayed_reward, learn, moving_optimum
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}

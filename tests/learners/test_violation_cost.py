@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from inbounds.constraints import Ball, Box, PowerBudget, SumBand, WeightedL1, obs
+from inbounds.learners.costs import row_distances, violation_penalty
 from inbounds.learners.learner import Spec
-from inbounds.learners.violation_cost import row_distances, violation_penalty
 
 BOX = Box(np.full(3, -1.0), np.full(3, 1.0))
 SETS = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inbounds.policies.allocation import clamp_rounds, clamped_allocation
+from inbounds.policies.layers import clamp_rounds, clamped_allocation
 
 LOW, HIGH = jnp.zeros(5), jnp.full(5, 40.0)
 entries = st.lists(st.floats(0.0, 40.0, width=32), min_size=5, max_size=5)

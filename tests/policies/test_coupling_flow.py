@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from inbounds.learners.networks import init_flow
-from inbounds.policies import coupling_flow
-from inbounds.policies.coupling_flow import flow_loss, mask_of, mollified_uniform
+from inbounds.policies import layers
+from inbounds.policies.layers import flow_loss, mask_of, mollified_uniform
 
-to_action, to_latent = jax.jit(coupling_flow.to_action), jax.jit(coupling_flow.to_latent)
-to_action_with_slope = jax.jit(coupling_flow.to_action_with_slope)
+to_action, to_latent = jax.jit(layers.to_action), jax.jit(layers.to_latent)
+to_action_with_slope = jax.jit(layers.to_action_with_slope)
 
 
 def random_flow(size, condition, layers=6, seed=0):
@@ -49,7 +49,7 @@ def test_the_slope_is_the_determinant_of_the_jacobian(size, condition):
     actions = jax.random.normal(jax.random.key(2), (16, size))
     seen = jax.random.normal(jax.random.key(3), (16, condition))
     slopes = to_latent(flow, actions, seen).log_slope
-    jacobian = jax.jacfwd(lambda x, y: coupling_flow.to_latent(flow, x, y).value)
+    jacobian = jax.jacfwd(lambda x, y: layers.to_latent(flow, x, y).value)
     jacobians = jax.jit(jax.vmap(jacobian))(actions, seen)
     signs, logarithms = np.linalg.slogdet(np.asarray(jacobians, np.float64))
     np.testing.assert_allclose(slopes, logarithms, atol=1e-3)

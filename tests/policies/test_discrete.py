@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from inbounds.errors import ConfigurationError
-from inbounds.policies.box import ActionBox
-from inbounds.policies.discrete import from_levels, level_count, to_levels
+from inbounds.policies.box import ActionBox, from_levels, level_count, to_levels
 
 
 def box(low, high):

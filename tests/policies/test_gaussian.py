@@ -55,7 +55,7 @@ def test_squashing_undoes_before_squashing_inside_the_box():
 @pytest.mark.parametrize("mean", [None, (0.3, -1.2)])
 def test_a_narrow_policy_says_the_same_everywhere_and_keeps_its_hidden_layers(mean):
     network = init_network(jax.random.key(0), (3, 5, 4))
-    narrow = narrow_around(network, None if mean is None else jnp.asarray(mean))
+    narrow = narrow_around(network, 0.0 if mean is None else jnp.asarray(mean))
     proposal = gaussian_of(apply_network(narrow, jax.random.normal(jax.random.key(1), (6, 3))))
     np.testing.assert_allclose(proposal.mean, np.broadcast_to(mean or (0.0, 0.0), (6, 2)), rtol=1e-6)
     np.testing.assert_allclose(stats.norm(scale=np.exp(proposal.log_std)).entropy(), -1.0, rtol=1e-5)

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.deploy.prepared import PreparedGaussian, PreparedNetwork
+from inbounds.deploy.acting import PreparedGaussian, PreparedNetwork
 from inbounds.errors import InboundsError
 from inbounds.learners.networks import init_flow, init_network
 from inbounds.policies import heads
 from inbounds.policies.box import ActionBox
-from inbounds.policies.heads import Head, Query, head_from_json
-from inbounds.policies.stored_networks import named_arrays
+from inbounds.policies.heads import Head, Query, head_from_json, named_arrays
 
 D, SIZE, COUNT = 3, 6, 5
 BOX = ActionBox(np.float32([-1.0, 0.0, -2.0]), np.float32([1.0, 2.0, 2.0]))

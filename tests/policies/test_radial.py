@@ -11,7 +11,7 @@ import pytest
 
 from inbounds.constraints import Ball, Box, PowerBudget, SumBand, WeightedL1, obs
 from inbounds.policies.box import ActionBox
-from inbounds.policies.radial import INSIDE, alpha_projection, radial_log_slope, radial_squash, ray, shrinkage
+from inbounds.policies.layers import INSIDE, alpha_projection, radial_log_slope, radial_squash, ray, shrinkage
 
 SQUARE = Box(np.full(2, -1.0), np.full(2, 1.0))
 UNIT = ActionBox(np.full(2, -1.0, np.float32), np.full(2, 1.0, np.float32))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from inbounds.experiments.results import Result
-from inbounds.report.figures import FIGURES, draw_return_by_time, looks, write_figures
-from inbounds.report.run_picture import draw_run
+from inbounds.report.figures import FIGURES, draw_return_by_time, draw_run, looks, write_figures
 from inbounds.report.style import COLOURS
 from inbounds.training.record import RunFolder
 from tests.experiments.synthetic_runs import make_result, write_run

@@ -18,12 +18,17 @@ import pytest
 from inbounds.cli.main import main
 from inbounds.errors import InvalidInputError
 from inbounds.experiments.results import save_result
-from inbounds.report.live import make_server
-from inbounds.report.page import embedded, film_as_text, render_page
-from inbounds.report.page_data import band_data, chosen, page_data
-from inbounds.report.published import Published
+from inbounds.report.page import (
+    band_data,
+    chosen,
+    embedded,
+    film_as_text,
+    make_server,
+    page_data,
+    render_page,
+)
+from inbounds.report.published import Published, labels, summarise, verdict
 from inbounds.report.statistics import Interval
-from inbounds.report.verdict import labels, summarise, verdict
 from tests.experiments.synthetic_runs import make_result, write_run
 
 
@@ -65,6 +70,28 @@ def test_nothing_in_the_data_can_leave_its_element() -> None:
     text = embedded({"title": "</script><script>alert(1)</script>"})
     assert "<" not in text and json.loads(text)["title"].startswith("</script>")
     assert "<b>" not in render_page(page_data([make_result()], {}, "<b>", {})).split("<style>")[0]
+
+
+def test_the_page_says_what_the_constraint_is() -> None:
+    results = [make_result(), make_result(task="Heating", name="h", formula="a <= obs[0]")]
+    tasks = {task["id"]: task for task in page_data(results, {}, "t", {})["tasks"]}
+    assert tasks["reacher"]["formula"] == "sum_i a_i^2 <= 0.05 and -1 <= a_i <= 1"  # ours is known
+    assert tasks["Heating"]["formula"] == "a <= obs[0]"
+    assert [tasks[name]["mujoco"] for name in ("reacher", "Heating")] == [True, False]
+
+
+def test_a_page_without_published_tasks_has_no_notes_on_the_paper() -> None:
+    own = make_result(task="Heating", name="h")
+    assert page_data([own], {}, "t", {})["notes"] == {}
+    assert page_data([own, make_result()], {}, "t", {})["notes"] != {}
+
+
+def test_the_page_has_what_a_learner_logged_about_itself(tmp_path: Path) -> None:
+    from inbounds.experiments.collecting import read_results
+
+    (shown,) = page_data(read_results([write_run(tmp_path / "run")]), {}, "t", {})["results"]
+    assert shown["diagnostics"]["alpha"]["band"][0] == [0.1, 0.1, 0.1]
+    assert "steps_per_second" not in shown["diagnostics"] and "acceptance" in shown["diagnostics"]
 
 
 def test_results_of_two_simulators_make_no_page() -> None:
@@ -302,6 +329,90 @@ def test_no_part_of_the_page_is_wider_than_the_window_or_absurdly_tall(
         "[...document.querySelectorAll('.panel svg')].map((svg) => svg.clientWidth / svg.viewBox.baseVal.width)"
     )
     assert len(letters) > 0 and all(0.85 < scale < 1.25 for scale in letters)
+
+
+@pytest.fixture
+def own_run(browser: Any, tmp_path: Path) -> Any:
+    """A page about one finished run, with one seed, on a task of a user."""
+    episode = {"step": [0, 1, 2], "share": [0.5, 1.0, 0.9], "reward": [1.0] * 3, "total": 3.0}
+    own = make_result(suite="", seeds=(0,), task="Heating", formula="a <= obs[0]", episode=episode)
+    path = tmp_path / "own.html"
+    path.write_text(render_page(page_data([dataclasses.replace(own, command="x" * 300)], {}, "t", {})))
+    return Visit(browser, path.as_uri())
+
+
+@pytest.mark.slow
+def test_one_finished_run_of_an_own_task_reads_as_finished_and_fills_the_page(own_run: Any) -> None:
+    page = own_run.page
+    assert page.locator("[data-formula=Heating]").inner_text() == "a ≤ obs[0]"
+    assert "1 of 1" in page.locator("#tiles").inner_text()
+    assert "finished, 300 steps" in page.locator("#summary-table").inner_text()
+    assert "not finished" not in page.locator("body").inner_text()
+    assert "paper" not in page.locator("#summary").inner_text()
+    assert page.locator("#detail").is_visible()
+    width = "(id) => document.querySelector(id).getBoundingClientRect().width"
+    assert page.evaluate(width, "#curve-grid .panel") > 0.95 * page.evaluate(width, "#curve-grid")
+    assert not page.locator("#trade").is_visible() and not page.locator("nav a[href='#trade']").is_visible()
+    assert page.locator("#episode-grid svg[role=img]").count() == 1
+    assert "MuJoCo" not in page.locator("#origin").inner_text()
+    assert own_run.complaints == []
+
+
+@pytest.mark.slow
+def test_a_table_that_is_wider_than_its_place_says_so_until_it_is_scrolled(own_run: Any) -> None:
+    scroller = "document.querySelector('#origin .scroller')"
+    assert own_run.page.evaluate(f"{scroller}.classList.contains('more')")
+    assert "scroll" in own_run.page.evaluate(f"getComputedStyle({scroller}, '::after').content")
+    own_run.page.evaluate(f"{scroller}.firstElementChild.scrollLeft = 99999")
+    own_run.page.wait_for_timeout(100)
+    assert not own_run.page.evaluate(f"{scroller}.classList.contains('more')")
+
+
+@pytest.mark.slow
+def test_no_label_stands_where_a_curve_may_be(browser: Any, own_run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "paper.html"
+    path.write_text(render_page(page_data([make_result()], {}, "t", {})))
+    for page in (own_run.page, Visit(browser, path.as_uri()).page):
+        assert page.locator(".key").count() >= 1  # the names of reference lines stand above the plot
+        inside = page.evaluate(
+            """() => [...document.querySelectorAll('.panel svg[role=img]')].flatMap((svg) => {
+                 const axis = svg.querySelector('line.axis[x1="46"]');  // bars have names in front of them
+                 if (!axis) return [];
+                 const left = Number(axis.getAttribute('x1')), bottom = Number(axis.getAttribute('y1'));
+                 return [...svg.querySelectorAll('text')].map((text) => text.getBBox())
+                   .filter((box) => box.x + box.width > left + 1 && box.y < bottom - 1).map((box) => box.x);
+               })"""
+        )
+        assert inside == []
+
+
+@pytest.mark.slow
+def test_diagnostics_are_a_tab_of_the_learning_curves(browser: Any, tmp_path: Path) -> None:
+    from inbounds.experiments.collecting import read_results
+
+    path = tmp_path / "page.html"
+    path.write_text(
+        render_page(page_data(read_results([write_run(tmp_path / "run", is_final=False)]), {}, "t", {}))
+    )
+    visit = Visit(browser, path.as_uri())
+    assert not visit.page.locator("#diagnostics").is_visible()
+    visit.page.click("#curve-metric button[data-key=diagnostics]")
+    assert visit.page.locator("[data-quantity=alpha] svg").is_visible()
+    assert not visit.page.locator("#curve-grid .panel").count()
+    visit.page.click("#curve-metric button[data-key=return]")
+    assert not visit.page.locator("#diagnostics").is_visible() and visit.complaints == []
+
+
+@pytest.mark.slow
+def test_two_runs_of_one_experiment_are_two_rows(browser: Any, tmp_path: Path) -> None:
+    from inbounds.experiments.collecting import read_results
+
+    for name in ("first", "second"):
+        write_run(tmp_path / name, is_final=False)
+    path = tmp_path / "page.html"
+    path.write_text(render_page(page_data(read_results([tmp_path]), {}, "t", {})))
+    words = Visit(browser, path.as_uri()).page.locator("#summary-table").inner_text()
+    assert "ARAM (first)" in words and "ARAM (second)" in words
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from inbounds.cli.render import write_video
 from inbounds.errors import InboundsError, InvalidInputError, MissingDependencyError
-from inbounds.report.video import write_video
 
 
 def frames_of(count: int, height: int = 48, width: int = 64) -> list[np.ndarray]:
@@ -67,7 +67,7 @@ def test_frames_may_come_from_a_generator_and_folders_are_made(tmp_path):
     [
         (frames_of(2), "film.avi", 10, "neither .mp4 nor .gif"),
         (frames_of(2), "film", 10, "neither .mp4 nor .gif"),
-        ([], "film.gif", 10, "no frames"),
+        ([], "film.gif", 10, "without frames"),
         (frames_of(2), "film.gif", 0, "fps above 0"),
         (frames_of(2), "film.gif", float("nan"), "fps above 0"),
         ([np.zeros((4, 4), np.uint8)], "film.gif", 10, "frame 0"),

@@ -217,8 +217,7 @@ WRITERS = {
 }
 ELSEWHERE = {
     ("experiments/runner.py", "open"): "the output of a worker, written by the process itself",
-    ("experiments/ray_cluster.py", "open"): "the output of a worker, written by the process itself",
-    ("cli/output.py", "open"): "the null device",
+    ("cli/terminal.py", "open"): "the null device",
 }
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from inbounds.errors import FolderBusyError
-from inbounds.storage import locks
-from inbounds.storage.locks import is_locked, locked
+from inbounds.storage import files
+from inbounds.storage.files import is_locked, locked
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from inbounds.storage.locks import locked
+from inbounds.storage.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -63,7 +63,7 @@ def test_another_thread_is_kept_out_and_the_same_one_may_enter_again(tmp_path: P
 
 @pytest.mark.timeout(20)
 def test_a_pipe_in_the_place_of_the_lock_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / locks.LOCK)
+    os.mkfifo(tmp_path / files.LOCK)
     assert not is_locked(tmp_path)
     with locked(tmp_path):
         assert is_locked(tmp_path)
@@ -75,7 +75,7 @@ def test_a_file_system_without_locks_keeps_nobody_out(
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
     with locked(tmp_path):
         assert not is_locked(tmp_path)
     assert fcntl.flock is refuse

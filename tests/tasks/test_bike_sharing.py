@@ -317,13 +317,13 @@ def played(name: str, capacity: int, policy_name: str) -> BikeSharingState:
     [
         # mean, deviation and number of episodes of the reference; how many standard errors are allowed
         ("bss3z", 40, "keep", -1351, 91, 100, 2),
-        ("bss3z", 35, "keep", -1481, 87, 100, 2),
+        pytest.param("bss3z", 35, "keep", -1481, 87, 100, 2, marks=pytest.mark.sweep),
         ("bss5z", 40, "keep", -14105, 243, 100, 2),
-        ("bss5z", 35, "keep", -14343, 241, 100, 2),
+        pytest.param("bss5z", 35, "keep", -14343, 241, 100, 2, marks=pytest.mark.sweep),
         ("bss3z", 40, "back to 30", -2712, 100, 100, 2),
-        ("bss3z", 35, "back to 30", -2579, 95, 100, 2),
+        pytest.param("bss3z", 35, "back to 30", -2579, 95, 100, 2, marks=pytest.mark.sweep),
         ("bss5z", 40, "back to 30", -16173, 237, 100, 2),
-        ("bss5z", 35, "back to 30", -16111, 237, 100, 2),
+        pytest.param("bss5z", 35, "back to 30", -16111, 237, 100, 2, marks=pytest.mark.sweep),
         ("bss3z", 40, "at least 22", -1548, 91, 40, 2),
         ("bss3z", 40, "at least 25", -1811, 91, 40, 2),
         # The reference does not say by which law it drew feasible allocations, hence one error more.

@@ -115,7 +115,7 @@ def plant(constraint: Any) -> ib.Task:
 
 
 def test_a_set_that_cannot_be_compiled_is_a_problem_before_training() -> None:
-    report = ib.check_task(plant(HostOnly(1.0)), steps=20)
+    report = ib.check_task(plant(HostOnly(radius_squared=1.0)), steps=20)
     problems = [one for one in report.findings if one.level == "problem"]
     (compiled,) = [one for one in problems if "compiled function" in one.what]
     assert not report.is_ready, found(report)
@@ -131,9 +131,9 @@ def test_a_set_that_float32_cannot_meet_is_a_problem_before_training() -> None:
     assert "float32 numbers of training have no action" in found(report) and "widen it" in found(report)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_joined_sets_that_read_only_weights_are_ready_to_train_and_train(tmp_path: Path) -> None:
-    task = plant(ib.WeightedL1(ib.obs["load"], 1.0) & ib.Ball(0.5))
+    task = plant(ib.WeightedL1(ib.obs["load"], 1.0) & ib.Ball(radius_squared=0.5))
     assert ib.check_task(task, steps=20).is_ready
     settings = {"warm_up": 40, "environments": 3, "seeds": 1, "episodes": 2, "evaluate_every": 0}
     ib.train(task, Sac(hidden=(16,), batch_size=16), steps=60, out=tmp_path / "run", **settings)
@@ -144,3 +144,32 @@ def test_joined_sets_that_read_only_weights_are_ready_to_train_and_train(tmp_pat
 def test_only_a_task_can_be_checked() -> None:
     with pytest.raises(ConfigurationError, match=r"ib\.Task\(environment, constraint\)"):
         ib.check_task("Pendulum-v1")  # type: ignore[arg-type]
+
+
+def near_zero(observation: Any, action: Any) -> bool:
+    return bool(np.abs(action).max() <= 0.5)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "constraint", "options", "learner", "reason"),
+    [
+        ("", ib.RateLimit(0.5), {}, "aram", "If the return alone counts"),
+        ("", None, {}, "sac", "the box is the only limit"),
+        ("", ib.WeightedL1([1.0], 1e-5), {}, "spre", "never accepted"),
+        ("negative", ib.RateLimit(0.5), {}, "sac", "rejected proposal, which pays 0"),
+        ("negative", ib.RateLimit(0.5), {"ends_only_in_failure": True}, "aram", "If the return alone counts"),
+        ("", ib.Box(-1.0, -0.5) | ib.Box(0.5, 1.0), {}, "aram", "not convex"),
+        pytest.param("", ib.Oracle(near_zero), {}, "aram", "only a function tells", marks=pytest.mark.sweep),
+    ],
+    ids=["convex", "box", "thin", "negative", "lifted", "union", "oracle"],
+)
+def test_the_report_ends_with_the_learner_to_try_first(
+    flaw: str, constraint: Any, options: Any, learner: str, reason: str
+) -> None:
+    report = ib.check_task(line(flaw, constraint, **options), steps=60)
+    assert report.recommendation.learner == learner and reason in report.recommendation.reason
+    assert report.is_ready and f"begin with '{learner}'" in str(report).splitlines()[-1]
+
+
+def test_a_task_that_is_not_ready_gets_no_learner() -> None:
+    assert "begin with" not in str(ib.check_task(line("nan"), steps=20))

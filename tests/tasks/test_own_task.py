@@ -19,7 +19,7 @@ from inbounds.errors import (
     SimulationError,
     UnknownNameError,
 )
-from inbounds.tasks.flattening import flattening_of_space
+from inbounds.tasks.named_parts import flattening_of_space
 from tests.tasks.own_environments import Line, Plant, Published, Shapes
 
 SUM_BELOW_CAP = ib.WeightedL1(weights=[1.0, 1.0], bound=ib.obs["cap", 0])

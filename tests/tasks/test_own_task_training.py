@@ -22,6 +22,8 @@ from inbounds.learners.learner import Spec
 from inbounds.learners.networks import init_network
 from inbounds.learners.registry import make_learner
 from inbounds.policies.networks import InputLayer, InputScale, apply_network
+from inbounds.tasks import gymnasium_batch, gymnasium_processes
+from inbounds.tasks.gymnasium_processes import Worker
 from inbounds.tasks.task import AssembledTask
 from inbounds.training.checkpoint import flatten
 from tests.tasks.own_environments import Plant
@@ -45,20 +47,20 @@ def run(task: ib.Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_every_action_of_training_and_evaluation_was_feasible(run: Path) -> None:
     rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
     assert rows and all(row["worst_violation"] <= 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_run_says_where_the_parts_of_an_observation_lie(task: ib.Task, run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     assert [tuple(part) for part in config["observation_parts"]] == list(task.observation_parts)
     assert config["reward_divisor"] == task.reward_divisor
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_measured_scales_are_saved_as_they_were_and_never_learnt(task: ib.Task, run: Path) -> None:
     arrays = load_file(run / "policy.safetensors")
     assert task.observation_shift is not None and task.observation_scale is not None
@@ -70,7 +72,7 @@ def test_measured_scales_are_saved_as_they_were_and_never_learnt(task: ib.Task, 
         np.testing.assert_array_equal(arrays["actor/0/input_scale"][seed, size:], 1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_loaded_policy_computes_what_the_learner_computed(task: ib.Task, run: Path) -> None:
     opened = TrainedRun.open(run, task).only(1)
     policy = ib.load(run, seed=1, preference=(0.85, 0.15))
@@ -86,7 +88,7 @@ def test_the_loaded_policy_computes_what_the_learner_computed(task: ib.Task, run
             observation, _ = environment.reset()
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_resumed_run_goes_on_with_new_episodes_and_says_so(
     task: ib.Task, run: Path, tmp_path: Path
 ) -> None:
@@ -97,7 +99,36 @@ def test_a_resumed_run_goes_on_with_new_episodes_and_says_so(
     assert json.loads((folder / "evaluations.jsonl").read_text().splitlines()[-1])["step"] == 160
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
+def test_a_run_whose_environments_are_in_processes_is_the_same_and_ends_them(
+    task: ib.Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ib.train(task, LEARNER, steps=120, out=tmp_path / "one process", threads=1, **SETTINGS)
+    for name in ("TRIAL_SECONDS", "LEAST_SAVING", "LEAST_SPEED_UP"):
+        monkeypatch.setattr(gymnasium_batch, name, 0.0)
+    workers: list[Worker] = []
+    start = gymnasium_processes.started
+    monkeypatch.setattr(
+        gymnasium_processes, "started", lambda places: workers.append(start(places)) or workers[-1]
+    )
+    ib.train(task, LEARNER, steps=120, out=tmp_path / "run", threads=2, **SETTINGS)
+    assert len(workers) == 2, "one for training, one for evaluation"
+    assert [worker.process.returncode for worker in workers] == [0, 0]
+    expected = load_file(tmp_path / "one process" / "policy.safetensors")
+    found = load_file(tmp_path / "run" / "policy.safetensors")
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+    def stop(row: Any) -> None:
+        raise RuntimeError("a callback failed")
+
+    with pytest.raises(RuntimeError, match="a callback failed"):
+        ib.train(task, LEARNER, steps=120, out=tmp_path / "failed", threads=2, callbacks=(stop,), **SETTINGS)
+    assert len(workers) == 3 and workers[2].process.returncode == 0
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("change", "steps", "remedy"),
     [
@@ -119,7 +150,7 @@ def test_a_run_is_resumed_only_as_what_it_was_begun(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_run_that_ended_within_a_turn_may_be_resumed_for_the_same_steps(
     task: ib.Task, run: Path, tmp_path: Path
 ) -> None:

@@ -14,6 +14,8 @@ from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionE
 from inbounds.tasks.wrappers import AcceptReject, AugmentedMDP, ProjectAction
 from tests.tasks.own_environments import Counter
 
+pytestmark = pytest.mark.filterwarnings("ignore:AcceptReject has no policy:UserWarning")
+
 WIDE, NARROW = ib.Box(-0.5 * np.ones(2), 0.5 * np.ones(2)), ib.Box(-0.1 * np.ones(2), 0.1 * np.ones(2))
 OUT = np.array([0.9, 0.9], np.float32)
 
@@ -47,7 +49,7 @@ LATER: dict[str, Callable[[int], Any]] = {
     "numbers where there were none": lambda time: None if time < 2 else [0.1],
     "another limit": lambda time: WIDE if time < 2 else WIDE & ib.Ball(radius_squared=0.01),
     "another kind": lambda time: WIDE if time < 2 else ib.Ball(radius_squared=0.01),
-    "another reading": lambda time: ib.Ball(1.0 + ib.obs[int(time >= 2)]),
+    "another reading": lambda time: ib.Ball(radius_squared=1.0 + ib.obs[int(time >= 2)]),
     "a union instead": lambda time: (WIDE & NARROW) if time < 2 else (WIDE | NARROW),
     "numbers instead of a set": lambda time: WIDE if time < 2 else [0.1, 0.1],
     "more numbers": lambda time: {"cap": 1.0} if time < 2 else {"cap": 1.0, "rate": 0.1},
@@ -125,7 +127,7 @@ def test_a_set_of_the_environment_may_be_made_anew_as_long_as_it_is_the_same() -
     class Fresh(Counter):
         @property
         def action_constraint(self) -> Any:
-            return ib.Box(-0.5 * np.ones(2), 0.5 * np.ones(2)) & ib.Ball(1.0 + ib.obs[0])
+            return ib.Box(-0.5 * np.ones(2), 0.5 * np.ones(2)) & ib.Ball(radius_squared=1.0 + ib.obs[0])
 
     environment = ib.Task(Fresh, horizon=9, name="fresh").make_environment()
     environment.reset(seed=0)

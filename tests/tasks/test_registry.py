@@ -1,4 +1,4 @@
-"""Tasks by name: eleven of them, each also a Gymnasium id, and help for whoever mistypes."""
+"""Tasks by name, each also a Gymnasium id, and help for whoever mistypes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ from inbounds.tasks.registry import register_environments
 from inbounds.tasks.spaces import ConstrainedBox
 
 NINE = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "nsfnet20d", "bss3z", "bss5z")
-ALL = (*NINE, "polytope50", "allocation")
+SYNTHETIC = ("polytope50", "allocation")
+VARIANTS = (
+    *("reachershell", "reachertip", "halfcheetahangular", "hoppersine", "hopperleast"),
+    *("walker2dpower", "walker2dsine"),
+)
+ALL = (*NINE, *SYNTHETIC, *VARIANTS)
 
 
-def test_the_papers_nine_tasks_come_first_and_two_synthetic_ones_follow() -> None:
+def test_the_papers_nine_tasks_come_first_and_synthetic_ones_and_variants_follow() -> None:
     assert names() == ALL
 
 

@@ -17,10 +17,10 @@ from inbounds.errors import (
     InvalidInputError,
     MissingDependencyError,
 )
-from inbounds.tasks import make, mujoco_rendering
+from inbounds.tasks import drawing, make
+from inbounds.tasks.drawing import MujocoPicture, open_context
 from inbounds.tasks.locomotion import SPECS
 from inbounds.tasks.mujoco_batch import MujocoBatch
-from inbounds.tasks.mujoco_rendering import MujocoPicture, open_context
 from inbounds.tasks.spaces import ConstrainedBox
 
 NAMES = tuple(SPECS)
@@ -200,6 +200,6 @@ def test_without_opengl_the_message_says_what_to_install(monkeypatch: pytest.Mon
         raise ImportError(f"{module} is not there")
 
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(mujoco_rendering.importlib, "import_module", missing)
+    monkeypatch.setattr(drawing.importlib, "import_module", missing)
     with pytest.raises(MissingDependencyError, match=r"egl.*osmesa.*apt install.*render_mode=None"):
         open_context(8, 8)

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.errors import ConfigurationError, ConstraintError, EmptySetError, InvalidInputError
+from inbounds.tasks.guard import Guard
 from inbounds.tasks.wrappers import AcceptReject, AugmentedMDP, ProjectAction
+
+pytestmark = pytest.mark.filterwarnings("ignore:AcceptReject has no policy:UserWarning")
 
 WRAPPERS = (ProjectAction, AugmentedMDP, AcceptReject)
 BALL = ib.Ball(radius_squared=ib.obs[0]) & ib.Box(-np.ones(2), np.ones(2))
@@ -214,3 +217,109 @@ def test_what_cannot_work_is_refused_with_the_remedy() -> None:
         AugmentedMDP(Walk(), BALL, penalty=0.0)
     with pytest.raises(ConfigurationError, match="proposals=0"):
         AcceptReject(Walk(), BALL, proposals=0)
+
+
+NARROW_SPACE = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+
+
+@pytest.mark.parametrize("wrapper", [*WRAPPERS, Guard])
+@pytest.mark.parametrize(
+    ("limit", "error", "message"),
+    [
+        (ib.WeightedL1([1.0, 1.0, 1.0], 1.0), ConfigurationError, "speaks of 3 entries, but an action has 2"),
+        (
+            ib.WeightedL1(ib.obs[3:5], 1.0),
+            ConfigurationError,
+            r"weights of WeightedL1 reads obs\[3:5\], but an obs",
+        ),
+        (
+            ib.Ball(radius_squared=ib.obs[-3]),
+            ConfigurationError,
+            "observation has 2 entries. Correct the ind",
+        ),
+        (ib.WeightedL1(ib.obs["room"], 1.0), ConstraintError, "has only the parts 'observation'. Name one"),
+        (ib.Box(2.0, 3.0), EmptySetError, "Widen one of them"),
+        ([ib.Box(0.0, 1.0)], ConfigurationError, "not a constraint. Use ib.Box"),
+    ],
+    ids=["size", "indices", "from the end", "name", "box", "kind"],
+)
+def test_a_constraint_that_does_not_fit_is_refused_when_the_wrapper_is_built(
+    wrapper: Any, limit: Any, error: Any, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        wrapper(Walk(), limit)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_sizes_are_checked_where_the_action_space_has_no_end_too(wrapper: Any) -> None:
+    inner = Walk()
+    inner.action_space = NARROW_SPACE
+    with pytest.raises(ConfigurationError, match="speaks of 3 entries, but an action has 2"):
+        wrapper(inner, ib.WeightedL1([1.0, 1.0, 1.0], 1.0))
+    with pytest.raises(ConfigurationError, match="not a vector of 2 numbers"):
+        wrapper(Walk(), ib.RateLimit(0.1), first_previous_action=np.zeros(3))
+
+
+@pytest.mark.parametrize("wrapper", [*WRAPPERS, Guard])
+def test_a_part_of_a_dictionary_is_read_by_its_name(wrapper: Any) -> None:
+    box = gymnasium.spaces.Box(-10.0, 60.0, (1,))
+    spaces = gymnasium.spaces.Dict({"position": box, "a room": box})
+    env = wrapper(Walk(spaces), ib.Ball(radius_squared=ib.obs["a room", 0]))
+    observation, _ = env.reset(seed=0)
+    assert env.constraint.violation(np.concatenate(list(observation.values())), [0.6, 0.6]) == pytest.approx(
+        0.22
+    )
+
+
+def test_an_agent_observes_the_previous_action_where_the_constraint_depends_on_it() -> None:
+    env = ProjectAction(Walk(), ib.RateLimit(0.1), first_previous_action=np.array([0.5, -0.5]))
+    observation, _ = env.reset(seed=0)
+    assert env.observation_space.shape == (4,) and observation in env.observation_space
+    assert observation == pytest.approx([0.5, 0.0, 0.5, -0.5])
+    following, *_, info = env.step(np.ones(2))
+    assert following[2:] == pytest.approx(info["executed_action"]) and following in env.observation_space
+    assert following[:2] == pytest.approx([0.1, 1.0])
+
+
+def test_a_rejected_action_leaves_the_observed_previous_action_alone() -> None:
+    env = AugmentedMDP(Walk(), ib.RateLimit(0.1))
+    first, _ = env.reset(seed=0)
+    following, *_, info = env.step(np.ones(2))
+    assert info["action_outcome"] == "rejected" and np.array_equal(first, following)
+
+
+def test_a_dictionary_holds_the_previous_action_under_its_own_key() -> None:
+    box = gymnasium.spaces.Box(-10.0, 60.0, (1,))
+    env = ProjectAction(Walk(gymnasium.spaces.Dict({"a room": box, "position": box})), ib.RateLimit(0.1))
+    env.reset(seed=0)
+    following, *_, info = env.step(np.ones(2))
+    assert following in env.observation_space
+    assert np.array_equal(following["previous_action"], info["executed_action"])
+
+
+def test_an_observation_that_cannot_hold_the_previous_action_is_refused() -> None:
+    pixels = gymnasium.spaces.Box(0, 255, (4, 4), np.uint8)
+    with pytest.raises(ConfigurationError, match="FlattenObservation, or let it observe the action itself"):
+        ProjectAction(Walk(pixels), ib.RateLimit(0.1))
+    assert ProjectAction(Walk(), BALL).observation_space.shape == (2,)
+
+
+def test_every_member_of_a_vector_environment_takes_a_policy() -> None:
+    envs = gymnasium.vector.SyncVectorEnv([lambda: AcceptReject(Walk(), BALL)] * 3)
+    envs.set_attr("policy", lambda observation: INSIDE)
+    envs.reset(seed=0)
+    *_, infos = envs.step(np.stack([OUT, INSIDE, OUT]))
+    assert list(infos["action_outcome"]) == ["resampled", "accepted", "resampled"]
+    assert infos["executed_action"] == pytest.approx(np.stack([INSIDE] * 3))
+    envs.close()
+
+
+@pytest.mark.filterwarnings("default:AcceptReject has no policy:UserWarning")
+def test_acceptance_rejection_without_a_policy_says_once_that_it_only_projects() -> None:
+    env = AcceptReject(Walk(), BALL)
+    env.reset(seed=0)
+    env.step(INSIDE)
+    with pytest.warns(UserWarning, match=r"only projects.*set_attr") as told:
+        env.step(OUT)
+        env.step(OUT)
+    assert len(told) == 1

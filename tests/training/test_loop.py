@@ -195,7 +195,7 @@ def test_a_foreign_checkpoint_is_refused(compiled_run, tmp_path):
         )
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(compiled_run, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
     folder = tmp_path / "checkpoints"
     tree = {"weights": np.arange(3.0)}
     checkpoints.write_checkpoint(folder, 10, tree, {}, keep=1)
@@ -204,8 +204,9 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(compiled_run, tmp_path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "write", full)
-    with pytest.raises(CheckpointError, match="Free some disk"):
+    with pytest.raises(CheckpointError, match=r"Free some disk space\. Then resume the run in") as told:
         checkpoints.write_checkpoint(folder, 20, tree, {}, keep=1)
+    assert str(tmp_path) in str(told.value) and "again" not in str(told.value)
     _, arrays, notes = newest_checkpoint(folder, pytest.fail)
     assert notes["step"] == 10 and arrays["weights"].tolist() == [0, 1, 2]
     assert [path.name for path in folder.iterdir()] == ["step-000000000010"]

@@ -10,7 +10,7 @@ import pytest
 import inbounds as ib
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
-from inbounds.training.memory import available_bytes, bytes_of, require_memory
+from inbounds.training.config import available_bytes, bytes_of, require_memory
 from inbounds.training.program import Programs, seed_keys
 
 
@@ -47,7 +47,7 @@ def test_this_machine_says_what_is_free() -> None:
 
 
 def test_training_asks_before_it_allocates(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("inbounds.training.memory.available_bytes", lambda: 2**20)
+    monkeypatch.setattr("inbounds.training.loop.available_bytes", lambda: 2**20)
     with pytest.raises(ConfigurationError, match="Lower capacity"):
         ib.train("bss3z", ib.Aram(), out=tmp_path / "run", steps=1_000)
     assert not (tmp_path / "run").exists()

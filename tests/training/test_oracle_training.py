@@ -17,8 +17,8 @@ import inbounds as ib
 from inbounds.constraints.oracle import asks_a_function
 from inbounds.errors import ConstraintError, EmptySetError
 from inbounds.learners.learner import Spec
+from inbounds.tasks.empty_states import Settling
 from inbounds.training.evaluate import Evaluator
-from inbounds.training.host_settling import Settling
 from inbounds.training.program import seed_keys
 from tests.tasks.own_environments import Counter
 from tests.training.test_empty_states import collected, small
@@ -101,8 +101,8 @@ def test_a_function_that_allows_nothing_stops_with_the_observation() -> None:
         (limit(), True),
         (limit() & ib.Box(-1.0, 1.0), True),
         (limit() | ib.Box(-1.0, 1.0), True),
-        (ib.Ball(1.0) & ib.Box(-1.0, 1.0), False),
-        (ib.Ball(1.0) | ib.Box(-1.0, 1.0), False),
+        (ib.Ball(radius_squared=1.0) & ib.Box(-1.0, 1.0), False),
+        (ib.Ball(radius_squared=1.0) | ib.Box(-1.0, 1.0), False),
     ],
 )
 def test_a_set_with_a_function_anywhere_inside_is_known(constraint: Any, asks: bool) -> None:

@@ -19,8 +19,9 @@ from benchmarks.faults.disk import Fault, FaultyDisk, Killed
 from benchmarks.faults.runs import SETTINGS, QuickRuns, content_of
 from inbounds.cli.options import parse
 from inbounds.errors import CheckpointError, ConfigurationError, FolderBusyError, InvalidInputError
+from inbounds.learners.aram import Aram
 from inbounds.learners.sac import Sac
-from inbounds.storage.locks import locked
+from inbounds.storage.files import locked
 from inbounds.tasks.task import AssembledTask
 from inbounds.training.checkpoint import newest_checkpoint, write_checkpoint
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
@@ -63,6 +64,15 @@ def nothing(told: str) -> None:
 def test_a_resumed_run_is_the_run_that_never_stopped(runs: QuickRuns, whole: Path, half: Path) -> None:
     runs.train(half, resume=True)
     assert content_of(half) == content_of(whole)
+
+
+@pytest.mark.sweep
+def test_running_moments_returns_and_the_tuned_penalty_are_resumed_too(tmp_path: Path) -> None:
+    normalised = QuickRuns(Aram(preset="normalised", hidden=(4,), batch_size=8, proposals=4))
+    normalised.train(tmp_path / "whole")
+    normalised.train_half(tmp_path / "half")
+    normalised.train(tmp_path / "half", resume=True)
+    assert content_of(tmp_path / "half") == content_of(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("fault", [Fault.KILL, Fault.TORN, Fault.POWER, Fault.POWER_ZEROS])

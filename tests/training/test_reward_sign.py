@@ -1,14 +1,17 @@
-"""Negative rewards are warned about once, and only where they matter."""
+"""Rewards that are negative or far from the measured ones are warned about once, and only where they matter."""
 
 import dataclasses
 
+import gymnasium
+import numpy as np
 import pytest
 
 import inbounds as ib
 from inbounds.learners.aram import Aram
-from inbounds.learners.artd3 import ArTd3
+from inbounds.learners.aram_variants import ArTd3
 from inbounds.learners.td3 import Td3
-from inbounds.training.reward_sign import RewardWarning
+from inbounds.training import api
+from inbounds.training.api import FarRewardWarning, RewardWarning
 
 TINY = {"hidden": (8, 8), "batch_size": 16, "proposals": 4}
 RUN = {
@@ -40,6 +43,44 @@ def test_only_learners_on_the_augmented_mdp_need_a_sign_and_one_warning_is_enoug
     watch({})
     assert len(told) == times
     assert all("ends_only_in_failure" in message and "-0.25" in message for message in told)
+
+
+def test_a_reward_far_below_the_measured_ones_is_told_once_with_the_remedy():
+    told = []
+    watch = FarRewardWarning(told.append)
+    for lowest in (None, -5.0, -1_256.0, -2_000.0):
+        watch({"lowest_reward": lowest})
+    assert len(told) == 1 and "-1256" in told[0] and "scale_rewards=False" in told[0]
+
+
+class Fall(gymnasium.Env):
+    """Pays noise of deviation 0.01 until its episode of 30 steps ends in a fall that costs 100."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        has_fallen = self.time == 30
+        reward = -100.0 if has_fallen else 0.01 * float(self.np_random.normal())
+        return np.zeros(1, np.float32), reward, has_fallen, False, {}
+
+
+def test_training_warns_of_a_fall_that_the_measured_scale_did_not_meet(tmp_path):
+    task, told = ib.Task(Fall, ib.Ball(radius=0.5), name="fall", horizon=30), []
+    measured = ib.Task(Fall, ib.Ball(radius=0.5), name="fall", horizon=30, reward_divisor=0.01)
+    settings = {"out": tmp_path / "run", "warn": told.append, "scale_observations": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            api, "scaled_task", lambda *given: measured
+        )  # as 20 steps without a fall would measure it
+        ib.train(task, Td3(hidden=(8, 8), batch_size=16), **settings, **RUN | {"steps": 80})
+    assert len(told) == 1 and "-1e+04" in told[0]
 
 
 def test_python_warns_at_the_line_that_called_the_library():

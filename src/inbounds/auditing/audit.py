@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -16,7 +17,8 @@ from inbounds.auditing.audited_policy import AuditedPolicy, open_policy
 from inbounds.constraints import Constraint
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConfigurationError, ConstraintError
-from inbounds.settings import is_whole
+from inbounds.limits import is_whole
+from inbounds.tasks.environment import rollout
 from inbounds.tasks.registry import make
 from inbounds.tasks.task import Task
 
@@ -138,10 +140,11 @@ def _replay(
     seconds, excesses, returns = np.zeros(steps), np.zeros(steps), [0.0]
     worst: Violation | None = None
     invalid = count = 0
-    observation, _ = environment.reset(seed=seed)
     before: NDArray[np.float64] = start
     safety.reset(start)
-    while count < steps and (episodes is None or len(returns) <= episodes):
+
+    def act(observation: NDArray[np.float64]) -> NDArray[np.floating]:
+        nonlocal invalid, worst
         began = time.perf_counter()
         proposed = policy.ask(observation, before)
         spent = time.perf_counter() - began
@@ -156,16 +159,20 @@ def _replay(
             reason = safety.interventions()[-1].reason
             worst = Violation(count, len(returns) - 1, excess, reason, action.tolist())
         excesses[count] = excess
-        observation, reward, terminated, truncated, _ = environment.step(executed)
-        before = executed.astype(np.float64)
-        returns[-1] += float(reward)
-        count += 1
-        if terminated or truncated:
-            returns.append(0.0)
-            observation, _ = environment.reset()
-            before = start
-            safety.reset(start)
-    environment.close()
+        return executed
+
+    with contextlib.closing(environment):
+        observation, _ = environment.reset(seed=seed)
+        for step in rollout(environment, act, observation):
+            before = step.action.astype(np.float64)
+            returns[-1] += step.reward
+            count += 1
+            if step.is_last:
+                returns.append(0.0)
+                before = start
+                safety.reset(start)
+            if count == steps or (episodes is not None and len(returns) > episodes):
+                break
     whole = returns[:-1]
     is_violation = ~(excesses[:count] <= 0.0)
     acceptance = policy.acceptance() if policy.acceptance else 1.0 - float(is_violation.mean())
@@ -232,6 +239,6 @@ def _digest(constraint: Constraint) -> str:
 
 
 def _provenance() -> dict[str, Any]:
-    from inbounds.training.provenance import provenance
+    from inbounds.training.record import provenance
 
     return provenance()

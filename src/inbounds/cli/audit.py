@@ -13,13 +13,11 @@ import tyro
 from rich import box
 from rich.table import Table
 
-from inbounds.cli.device import prepare_device, started_device
-from inbounds.cli.output import require_writable
-from inbounds.cli.terminal import Terminal
+from inbounds.cli.options import prepare_device, started_device
+from inbounds.cli.terminal import Terminal, require_writable
 from inbounds.errors import InboundsError, InvalidInputError
 from inbounds.storage.files import write_json, write_text
-
-REMEDY = "Name an inbounds.Task, or a function that returns one."
+from inbounds.tasks.named_tasks import METAVAR, named_task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Options:
     ]
     """A run or exported folder, an ONNX file, a zip of stable-baselines3 (opened in a process of its own), or a
     function of an observation, as module:callable or file.py:callable."""
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK|MODULE:TASK")]
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=METAVAR)]
     """Name of the task (`inbounds list tasks`), or where to import your own from."""
     steps: int = 10_000
     """Actions to check."""
@@ -64,7 +62,7 @@ def run(arguments: list[str]) -> int:
     with nothing_certified():
         certificate = audit(
             options.policy,
-            audited_task(options.task),
+            named_task(options.task),
             steps=options.steps,
             episodes=options.episodes,
             seed=options.seed,
@@ -99,25 +97,6 @@ def nothing_certified() -> Iterator[None]:
             f"nothing was certified: {type(error).__name__} ({error}) in {place.filename}, line {place.lineno}. "
             f"Correct the policy or the task, and audit again."
         ) from error
-
-
-def audited_task(name: str) -> Any:
-    """Return a task by its name, or import one; a function that makes a task is called."""
-    if ":" not in name:
-        from inbounds.tasks.registry import make
-
-        return make(name)
-    from inbounds.auditing.audited_policy import imported
-    from inbounds.tasks.task import Task
-
-    found = imported(name)
-    try:
-        task = found() if callable(found) and not isinstance(found, Task) else found
-    except TypeError as error:
-        raise InvalidInputError(f"{name} cannot be called without arguments ({error}). {REMEDY}") from error
-    if not isinstance(task, Task):
-        raise InvalidInputError(f"{name} is {type(task).__name__}, not a task. {REMEDY}")
-    return task
 
 
 def show(terminal: Terminal, certificate: Any) -> None:

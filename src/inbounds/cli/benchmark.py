@@ -15,13 +15,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from inbounds.cli.device import prepare_device, started_device
 from inbounds.cli.display import duration
-from inbounds.cli.output import command
-from inbounds.cli.terminal import Terminal
+from inbounds.cli.options import prepare_device, started_device
+from inbounds.cli.terminal import Terminal, command
 from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.storage.files import write_json
 
+METAVAR = "SUITE|FILE.py:SUITE|MODULE:SUITE"
 MANY = 24
 """Before it runs, a longer suite is counted instead of listed; `--plan` lists every one."""
 
@@ -35,8 +35,9 @@ class Options:
     which `inbounds report` reads and which can be committed; `--merge` adds those of other machines.
     """
 
-    suite: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUITE")] = "smoke"
-    """Which suite; `inbounds list suites` explains them. `references` plays the reference policies of all tasks."""
+    suite: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=METAVAR)] = "smoke"
+    """Which suite. `inbounds list suites` explains ours; your own is imported from where you name it.
+    `references` plays the reference policies of all tasks."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
     """Where run folders are written: FOLDER/SUITE/CELL."""
     results: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -80,23 +81,26 @@ def run(arguments: list[str]) -> int:
     prepare_device(options.device)
     # Cells are processes that share the device: none, this one included, may reserve most of its memory at start.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from inbounds.experiments.suites import missing_learners, suite_by_name
+    from inbounds.experiments.suites import OWN_SUITE, missing_learners, suite_by_name
+    from inbounds.tasks.named_tasks import is_import_path
 
     terminal = Terminal()
     options = dataclasses.replace(options, jobs=jobs_of(options))
     if options.suite == "references":
         return play_references(terminal, options)
     suite = suite_by_name(options.suite)
+    if is_import_path(options.suite):
+        os.environ[OWN_SUITE] = options.suite  # for the workers, which import nothing that a file names
     if missing := missing_learners(suite):
         terminal.say(f"not in this version, so left out: {', '.join(missing)}")
     status = 0
     if not options.collect:
-        cells = make_plan(options)
+        cells = make_plan(suite, options)
         show_plan(terminal, suite, cells, options)
         if options.plan:
             return 0
         status = work_on(terminal, cells, options)
-    is_whole = collect(terminal, suite.name, options)
+    is_whole = collect(terminal, suite, options)
     return status or (0 if is_whole else 1)
 
 
@@ -124,12 +128,12 @@ def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
     return 1 if left or any(state is State.FAILED for state in now.values()) else 0
 
 
-def collect(terminal: Terminal, suite: str, options: Options) -> bool:
+def collect(terminal: Terminal, suite: Any, options: Options) -> bool:
     """Write the results of finished cells and show them; tell whether every finished cell could be read."""
     from inbounds.experiments.collecting import finished_cells
     from inbounds.experiments.results import save_result
 
-    target = (options.results or options.out / "results") / suite
+    target = (options.results or options.out / "results") / suite.name
     damaged: list[str] = []
     results = finished_cells([options.out, *options.merge], suite, damaged.append)
     for result in results:
@@ -176,7 +180,7 @@ def play_references(terminal: Terminal, options: Options) -> int:
     from inbounds.evaluation.baselines import measure_references
     from inbounds.experiments.collecting import read_measured
     from inbounds.tasks.registry import names
-    from inbounds.training.provenance import provenance
+    from inbounds.training.record import provenance
 
     path = (options.results or options.out / "results") / "references.json"
     known = read_measured(path) if path.exists() else {}
@@ -189,12 +193,11 @@ def play_references(terminal: Terminal, options: Options) -> int:
     return 0
 
 
-def make_plan(options: Options) -> list[Any]:
+def make_plan(suite: Any, options: Options) -> list[Any]:
     """Return the cells of the suite with their state and estimated time."""
     from inbounds.experiments.runner import Speeds, plan
-    from inbounds.experiments.suites import available_cells, suite_by_name
+    from inbounds.experiments.suites import available_cells
 
-    suite = suite_by_name(options.suite)
     asked = available_cells(suite, options.tasks, options.learners, options.presets, options.variants)
     cells = [adjusted(cell, options) for cell in asked]
     return plan(cells, options.out / suite.name, Speeds(measurements(options), this_device(options.device)))
@@ -271,7 +274,7 @@ def execute(terminal: Terminal, cells: Sequence[Any], options: Options, asked: A
     if options.ray is not None:
         if options.only is not None:
             raise ConfigurationError("nodes of a cluster train and evaluate. Leave --only or --ray out.")
-        from inbounds.experiments.ray_cluster import run_on_ray
+        from inbounds.experiments.runner import run_on_ray
 
         return run_on_ray(cells, options.ray, terminal.say)
     from inbounds.experiments.runner import run_locally

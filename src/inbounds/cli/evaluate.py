@@ -12,9 +12,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from inbounds.cli.device import prepare_device, started_device
+from inbounds.cli.options import prepare_device, started_device
 from inbounds.cli.terminal import Terminal
 from inbounds.storage.files import write_json
+from inbounds.tasks.named_tasks import task_of_run
+from inbounds.training.record import RunFolder
 
 EVALUATION = "evaluation.json"
 
@@ -29,6 +31,8 @@ class Options:
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run folders, or folders above them."""
+    task: Annotated[str | None, tyro.conf.arg(metavar="FILE.py:TASK|MODULE:TASK")] = None
+    """Where the task of the runs is imported from, if it is not one of ours."""
     policy: Literal["last", "best"] = "last"
     """The last policy of a run, or that of each seed's best evaluation."""
     episodes: int = 100
@@ -65,7 +69,8 @@ def run(arguments: list[str]) -> int:
         raise ConfigurationError("which run? Give its folder: inbounds evaluate runs/demo.")
     terminal = Terminal()
     for folder in run_folders(list(options.runs)):
-        opened = TrainedRun.open(folder, policy=options.policy)
+        task = task_of_run(folder, RunFolder(folder).config()["task"], options.task)
+        opened = TrainedRun.open(folder, task, policy=options.policy)
         evaluate_one(terminal, opened if options.seed is None else opened.only(options.seed), options)
     return 0
 
@@ -79,7 +84,7 @@ def evaluate_one(terminal: Terminal, opened: Any, options: Options) -> None:
         suggested_preference,
         sweep_preferences,
     )
-    from inbounds.training.provenance import provenance
+    from inbounds.training.record import provenance
 
     final = evaluate_run(opened, options.episodes, options.preference)
     written: dict[str, Any] = {"final": final.as_json(), "provenance": provenance()}
@@ -96,7 +101,7 @@ def evaluate_one(terminal: Terminal, opened: Any, options: Options) -> None:
     elif options.sweep:
         terminal.print("no sweep: this policy was trained for one preference.")
     if options.against is not None:
-        from inbounds.evaluation.paired import compare_with_reference
+        from inbounds.evaluation.protocol import compare_with_reference
 
         paired = compare_with_reference(opened, options.against, options.against_episodes, options.preference)
         low, high = paired.interval

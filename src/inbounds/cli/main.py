@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from inbounds.cli.output import leave_output, shown
-from inbounds.errors import InboundsError
-from inbounds.system_errors import explained
+from inbounds.cli.terminal import leave_output, shown
+from inbounds.errors import InboundsError, explained
 
 
 class Command(NamedTuple):
@@ -95,6 +94,7 @@ def overview() -> str:
         "",
         "first steps:",
         "  inbounds train reacher --steps 20000 --out runs/demo     a few minutes on a laptop",
+        "  inbounds train FILE.py:TASK                              the same on a task of your own",
         "  inbounds evaluate runs/demo                              the paper's protocol",
         "  inbounds report runs/demo                                one page to look at and to send around",
     ]

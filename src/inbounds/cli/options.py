@@ -1,17 +1,18 @@
-"""How `inbounds train` reads its arguments: first the learner and its preset, then every field of both."""
+"""How `inbounds train` reads its arguments: the learner and its preset, then every field of both, and the device."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from inbounds.cli.device import prepare_device
 from inbounds.errors import ConfigurationError, InvalidInputError, UnknownNameError
-from inbounds.settings import misfit
+from inbounds.limits import misfit
+from inbounds.tasks.named_tasks import METAVAR, is_import_path
 from inbounds.training.config import TrainingConfig
 from inbounds.training.record import CONFIG, RunFolder, as_tuples
 
@@ -104,9 +105,10 @@ def parse(arguments: list[str]) -> Request:
     )
     if parsed.task is None:
         raise ConfigurationError(
-            "which task? Give one by name, such as `inbounds train reacher`; `inbounds list` shows them."
+            "which task? Give one by name, such as `inbounds train reacher` (`inbounds list` shows them), or your own "
+            "as `inbounds train FILE.py:TASK`."
         )
-    if task is not None and parsed.task != task:
+    if task is not None and parsed.task != task and not is_import_path(parsed.task):
         raise ConfigurationError(
             f"{chosen.resume} is a run of {task}, not of {parsed.task}. Leave the task out."
         )
@@ -183,7 +185,8 @@ def options_type(name: str, settings: Any) -> Any:
     task = Annotated[
         tyro.conf.Positional[str | None],
         tyro.conf.arg(
-            metavar="TASK", help="Name of the task; `inbounds list` shows them with their constraints."
+            metavar=METAVAR,
+            help="Name of the task (`inbounds list` shows them), or where to import your own from.",
         ),
     ]
     return dataclasses.make_dataclass(
@@ -197,3 +200,41 @@ def options_type(name: str, settings: Any) -> Any:
         ],
         frozen=True,
     )
+
+
+PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
+
+
+def prepare_device(device: str | None, deterministic: bool = False) -> None:
+    """Set JAX's platform and, if asked, the flag for reproducible kernels; too late once JAX has computed."""
+    if device is not None:
+        if device not in PLATFORMS:
+            raise UnknownNameError("device", device, PLATFORMS, "Leave --device out to use what JAX finds.")
+        os.environ["JAX_PLATFORMS"] = PLATFORMS[device]
+    if deterministic:
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
+
+
+def started_device(device: str | None = None) -> Any:
+    """Let JAX look for its devices and return the first one; refuse to go on if it is not what was asked for."""
+    import jax
+
+    try:
+        found = jax.devices()[0]
+    except (RuntimeError, AssertionError) as error:  # the latter is what jax 0.10 says without a CUDA plugin
+        asked = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')}" if device is None else f"--device {device}"
+        raise ConfigurationError(
+            f"JAX finds no device for {asked} ({_first_line(error)}). Leave that out, or install what the device "
+            f"needs: `pip install 'inbounds[cuda12]'`."
+        ) from error
+    if device is not None and found.platform != device:
+        raise ConfigurationError(
+            f"JAX computes on {found.platform} here and not on {device}. Leave --device out, or pass --device "
+            f"{found.platform}."
+        )
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or ["it has no such backend"])[0]

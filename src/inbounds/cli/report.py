@@ -35,6 +35,8 @@ class Options:
     """Formats of the figures."""
     films: bool = False
     """Film one episode of every run folder (its first seed) and put it into the page."""
+    task: Annotated[str | None, tyro.conf.arg(metavar="FILE.py:TASK|MODULE:TASK")] = None
+    """Where the task of the runs is imported from, if it is not one of ours: to film them and to play one episode."""
     live: bool = False
     """Serve the page on this machine and redraw it as numbers arrive; Ctrl-C ends it."""
     port: int = 8010
@@ -48,12 +50,15 @@ def run(arguments: list[str]) -> int:
         raise ConfigurationError("a report of what? Give run folders or results: inbounds report runs/demo.")
     if options.live:
         return follow(options)
-    from inbounds.experiments.collecting import read_results
+    from inbounds.experiments.collecting import read_results, trace_runs
     from inbounds.report.page import render_page
+    from inbounds.tasks.named_tasks import named_task
 
-    terminal, results = Terminal(), read_results(options.runs)
+    terminal = Terminal()
+    trace_runs(options.runs, None if options.task is None else named_task(options.task), terminal.say)
+    results = read_results(options.runs)
     if options.films:
-        film_runs(options.runs)
+        film_runs(options.runs, options.task)
     target = options.out or default_page(options.runs[0])
     write_text(target, render_page(collect(options)))
     terminal.say(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB, {len(results)} results)")
@@ -73,7 +78,7 @@ def default_page(first: Path) -> Path:
 def collect(options: Options) -> dict[str, Any]:
     """Read everything again and return the page's data."""
     from inbounds.experiments.collecting import read_results, references_near
-    from inbounds.report.page_data import page_data
+    from inbounds.report.page import page_data
 
     title = options.title or f"Report on {', '.join(path.name or str(path) for path in options.runs)}"
     return page_data(
@@ -94,7 +99,7 @@ def read_films(paths: tuple[Path, ...]) -> dict[str, str]:
     return films
 
 
-def film_runs(paths: tuple[Path, ...]) -> None:
+def film_runs(paths: tuple[Path, ...], task: str | None = None) -> None:
     """Film every run folder that has no film yet."""
     import importlib.util
 
@@ -105,12 +110,13 @@ def film_runs(paths: tuple[Path, ...]) -> None:
     ending = ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
     for _, folder in read_named_folders(paths):
         if not any((folder / f"{FILM}{known}").exists() for known in FILMS):
-            render(["--policy", str(folder), "--steps", "200", "--out", str(folder / f"{FILM}{ending}")])
+            where = [] if task is None else ["--task", task]
+            render([str(folder), *where, "--steps", "200", "--out", str(folder / f"{FILM}{ending}")])
 
 
 def follow(options: Options) -> int:
     """Serve the page until Ctrl-C."""
-    from inbounds.report.live import make_server
+    from inbounds.report.page import make_server
 
     terminal, server = Terminal(), make_server(lambda: collect(options), options.port)
     terminal.say(

@@ -1,4 +1,4 @@
-"""`inbounds train`: settings first, a live view meanwhile, Ctrl-C that saves, and a summary at the end."""
+"""`inbounds train`: settings first, a live view and trackers meanwhile, Ctrl-C that saves, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import dataclasses
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from inbounds.cli.device import started_device
-from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
-from inbounds.cli.options import Request, parse
-from inbounds.cli.output import command, shown
-from inbounds.cli.summary import show_summary, write_csv
-from inbounds.cli.terminal import Terminal
-from inbounds.cli.trackers import TensorBoardTracker, WandbTracker
+from inbounds.cli.display import LiveDisplay, PlainDisplay, plural, show_summary, write_csv
+from inbounds.cli.options import Request, parse, started_device
+from inbounds.cli.terminal import Terminal, command, shown
 from inbounds.errors import (
     CheckpointError,
-    ConfigurationError,
     FolderBusyError,
     InboundsError,
-    UnknownNameError,
+    MissingDependencyError,
+    StorageError,
+    explained,
 )
+from inbounds.storage.files import make_folder
+from inbounds.tasks.named_tasks import is_import_path, named_task, task_of_run
 from inbounds.training.interrupts import Requests, break_off_at_second
 from inbounds.training.record import CONFIG, RunFolder
 
@@ -37,18 +37,9 @@ def run(arguments: list[str]) -> int:
     request = parse(arguments)
     terminal = Terminal()
     device = started_device(request.training.device)
-    from inbounds.tasks.registry import make
     from inbounds.training.api import default_folder, train
 
-    try:
-        task = make(request.task)
-    except UnknownNameError:
-        if request.resume is None:
-            raise
-        raise ConfigurationError(
-            f"{request.resume} is a run of '{request.task}', a task of your own, which commands do not know. "
-            f"Resume it in Python: ib.train(task, learner, out={str(request.resume)!r}, resume=True)."
-        ) from None
+    task = requested_task(request)
     folder = request.training.out or default_folder(task.name, request.learner_name)
     show_settings(terminal, request, task, folder, device)
     stopper = Stopper(terminal, request.training.steps)
@@ -71,7 +62,8 @@ def run(arguments: list[str]) -> int:
     }
     compilation = CompilationTime()
     began = time.monotonic()
-    resume = command("train", "--resume", folder)
+    own = [request.task] if is_import_path(request.task) else []
+    resume = command("train", *own, "--resume", folder)
     try:
         trackers.extend(open_trackers(terminal, request, folder))
         with display, stopper.requests.heard(signal.SIGINT, signal.SIGTERM), compilation.measured():
@@ -82,6 +74,7 @@ def run(arguments: list[str]) -> int:
                 resume=request.resume is not None,
                 callbacks=[display, *trackers, stopper],
                 warn=warn,
+                command=command("train", *arguments),
                 **settings,
             )
     except FolderBusyError:
@@ -107,8 +100,18 @@ def run(arguments: list[str]) -> int:
     if stopper.has_stopped:
         terminal.say(f"Stopped and saved. Resume with: {resume}")
         return 130
-    show_summary(terminal, run_folder, task, request.output.references, time.monotonic() - began)
+    show_summary(terminal, run_folder, task, request.output.references, time.monotonic() - began, own)
     return 0
+
+
+def requested_task(request: Request) -> Any:
+    """Return the task to train on; that of a resumed run must be the one it was begun on."""
+    if request.resume is None:
+        return named_task(request.task)
+    given = request.task if is_import_path(request.task) else None
+    recorded = RunFolder(request.resume).config()["task"]
+    task = task_of_run(request.resume, recorded, given, "inbounds train --resume FOLDER ")
+    return named_task(recorded) if task is None else task
 
 
 def show_settings(terminal: Terminal, request: Request, task: Any, folder: Path, device: Any) -> None:
@@ -151,7 +154,7 @@ def plain(value: Any) -> str:
 
 def replay_bytes(request: Request, task: Any) -> int:
     """Return the size of the replay in a checkpoint if it is as full as this run can make it."""
-    from inbounds.replay.buffer import Layout
+    from inbounds.replay import Layout
 
     learner, training = request.learner, request.training
     width = Layout(task.observation_size, task.action_size, learner.objectives).width
@@ -192,7 +195,7 @@ class Stopper:
         self.terminal, self.requests = terminal, Requests(self._answer)
         self.steps, self.has_begun, self.has_stopped = steps, False, False
 
-    def __call__(self, row: dict[str, Any]) -> bool:
+    def __call__(self, row: Mapping[str, Any]) -> bool:
         """Tell the loop whether to stop; a callback of `train`. With the last report nothing is left to stop."""
         self.has_begun = True
         self.has_stopped = bool(self.requests) and row["step"] < self.steps
@@ -228,3 +231,101 @@ class CompilationTime:
             yield
         finally:
             jax.monitoring.unregister_event_duration_listener(listener)
+
+
+NOT_A_CURVE = ("kind", "step", "seed")
+SYNC_SECONDS = 30.0
+"""How old the events on the disk may be."""
+
+
+class TensorBoardTracker:
+    """Writes every number of every row as a scalar, one curve per seed; a callback of `train`.
+
+    The event file is opened with the first row: until then another process may be writing the folder. Events are
+    written here and now: the queue of tensorboardX's own writer is read by a thread, and would stop the
+    training for ever once that thread has met a full disk.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        """Name the folder; raises ImportError where tensorboardX is not installed."""
+        from tensorboardX import event_file_writer
+
+        self.tell, self.synced = tell, time.monotonic()
+        self.folder, self.open = folder / "tensorboard", event_file_writer.EventsWriter
+        self.writer: Any = None
+        self.has_failed = False
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Write one row; a file that cannot be written any more costs one line and not the run."""
+        if self.has_failed:
+            return
+        try:
+            if self.writer is None:
+                make_folder(self.folder)
+                self.writer = self.open(str(self.folder / "events"))
+            self.writer.write_event(self._event(row))
+            if time.monotonic() - self.synced > SYNC_SECONDS:
+                self.writer.flush()
+                self.synced = time.monotonic()
+        except (OSError, StorageError) as error:
+            self._end(error)
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        if self.writer is not None:
+            try:
+                self.writer.close()
+            except OSError as error:
+                self._end(error)
+
+    def _event(self, row: Mapping[str, Any]) -> Any:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = [
+            Summary.Value(tag=f"{row['kind']}/{name}/seed {row['seed']}", simple_value=float(value))
+            for name, value in row.items()
+            if name not in NOT_A_CURVE and value is not None
+        ]
+        return Event(wall_time=time.time(), step=int(row["step"]), summary=Summary(value=values))
+
+    def _end(self, error: OSError | StorageError) -> None:
+        writer, self.writer, self.has_failed = self.writer, None, True
+        if writer is not None:
+            with contextlib.suppress(OSError):
+                writer.close()
+        why = explained(error) if isinstance(error, OSError) else error
+        self.tell(f"no more TensorBoard events: {why}")
+
+
+class WandbTracker:
+    """Logs every row to Weights & Biases, all seeds into one run; a callback of `train`."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Begin with the first row; WANDB_MODE=offline keeps everything on this machine."""
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingDependencyError(
+                '--wandb needs the package wandb: `pip install "inbounds[wandb]"`, or leave --wandb out.'
+            ) from error
+        self.begin = partial(
+            wandb.init, project="inbounds", name=folder.name, dir=str(folder), config=dict(settings)
+        )
+        self.run: Any = None
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Log one row; W&B's own step only grows, so ours is logged as a number beside the others."""
+        values = {
+            f"{row['kind']}/{name}/seed {row['seed']}": value
+            for name, value in row.items()
+            if name not in NOT_A_CURVE and value is not None
+        }
+        if self.run is None:
+            self.run = self.begin()
+        self.run.log({**values, "step": row["step"]})
+
+    def close(self) -> None:
+        """End the run."""
+        if self.run is not None:
+            self.run.finish()

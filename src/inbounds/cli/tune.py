@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +13,10 @@ from rich.table import Table
 
 from inbounds.cli.benchmark import Options as BenchmarkOptions
 from inbounds.cli.benchmark import execute
-from inbounds.cli.device import prepare_device, started_device
+from inbounds.cli.options import prepare_device, started_device
 from inbounds.cli.terminal import Terminal
 from inbounds.errors import ConfigurationError
+from inbounds.tasks.named_tasks import METAVAR, OWN_TASK, is_import_path, label, named_task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Options:
     that share OUT may work on it at once.
     """
 
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """Name of the task."""
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=METAVAR)]
+    """Name of the task, or where to import your own from."""
     learner: Annotated[str, tyro.conf.arg(metavar="NAME")] = "aram"
     """Which learner."""
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "default"
@@ -57,7 +59,6 @@ def run(arguments: list[str]) -> int:
     prepare_device(options.device)
     from inbounds.experiments.experiment import Cell
     from inbounds.experiments.tuning import cell_of, default_space, parse_range, tune
-    from inbounds.tasks.registry import make
     from inbounds.training.interrupts import Requests
 
     for name in ("trials", "jobs"):
@@ -65,9 +66,11 @@ def run(arguments: list[str]) -> int:
             raise ConfigurationError(f"--{name} {getattr(options, name)} would run nothing. Use 1 or more.")
     terminal, asked = Terminal(), Requests()
     started_device(options.device)
-    make(options.task)
+    task = label(options.task, named_task(options.task))
+    if is_import_path(options.task):
+        os.environ[OWN_TASK] = options.task  # for the workers, which import nothing that a file names
     base = Cell(
-        options.task,
+        task,
         options.learner,
         options.preset,
         options.steps,
@@ -76,7 +79,7 @@ def run(arguments: list[str]) -> int:
     )
     learner = base.make_learner()
     space = [parse_range(text, learner) for text in options.search] or default_space(learner)
-    folder = options.out or Path("runs") / f"tune-{options.task}-{options.learner}"
+    folder = options.out or Path("runs") / f"tune-{task}-{options.learner}"
     terminal.say(f"searching {', '.join(one.name for one in space)} in {folder}")
 
     def run_cells(cells: Sequence[Any]) -> dict[str, Any]:
@@ -97,5 +100,5 @@ def run(arguments: list[str]) -> int:
         table.add_row(str(trial.number), f"{trial.value:.5g}", *values)
     terminal.print(table)
     best = cell_of(base, finished[0].number, finished[0].params)
-    terminal.say("train with the best: " + best.command("runs/best"))
+    terminal.say("train with the best: " + best.command("runs/best", options.task))
     return 0

@@ -16,20 +16,23 @@ from inbounds.constraints.arrays import (
     is_everywhere,
     is_jax,
     is_traced,
+    largest,
     namespace_of,
     repeat,
     require_finite,
     without_gradient,
     worst_row,
 )
-from inbounds.constraints.references import Reference
-from inbounds.constraints.refusals import refuse_empty, verdict
-from inbounds.constraints.representable import representable
+from inbounds.constraints.emptiness import refuse_empty, representable, verdict
+from inbounds.constraints.expressions import Expression
 from inbounds.constraints.situation import Parameter, Question, Situation, read_situation
 from inbounds.errors import ConstraintError, InvalidInputError
 
 STRICT_MARGINS = 1.5
 """Margins that a float32 projection keeps, so that `contains` in float64 accepts it too."""
+
+SMALLEST = float(np.finfo(np.float64).smallest_normal)
+"""Of the numbers that are rounded by no more than half a unit of the last place."""
 
 ATTEMPTS = 5
 """How often a point that misses the margin is moved towards the interior before it is given up for it."""
@@ -90,7 +93,7 @@ class Constraint(abc.ABC):
 
     def is_constant(self) -> bool:
         """Tell whether the set is the same in every state."""
-        return not any(isinstance(value, Reference) for value in self.parameters().values())
+        return not any(isinstance(value, Expression) for value in self.parameters().values())
 
     @property
     def projection_is_exact(self) -> bool:
@@ -180,11 +183,15 @@ class Constraint(abc.ABC):
                 f"the direction has {heading.shape[-1]} entries, but the point has {array.shape[-1]}. "
                 f"Pass a direction of shape (..., {array.shape[-1]})."
             )
-        heading = convert(heading, at.xp, at.dtype, at.device)
-        length = at.quietly(self.reach, at, array, heading)
+        xp, heading = at.xp, convert(heading, at.xp, at.dtype, at.device)
+        # Products with a very large direction would overflow, and with a very small one vanish.
+        size = largest(xp, xp.abs(heading))
+        size = xp.where(size > 0, size, 1.0)
+        with np.errstate(all="ignore"):
+            length = self.reach(at, array, heading / size[..., None]) / size
         is_inside = at.quietly(self.worst_excess, at, array) <= 0
-        # A length that overflows on the way is not known to be allowed.
-        return at.xp.where(is_inside & (length >= 0), length, 0.0)
+        # A length that overflows on the way, or is too small to be rounded reliably, is not known to be allowed.
+        return xp.where(is_inside & (length >= SMALLEST), length, 0.0)
 
     def linear_maximiser(self, observation: Any, gradient: Any, *, previous_action: Any = None) -> Array:
         """Return an accepted action x that maximises sum_i gradient_i x_i: the step of Frank-Wolfe methods."""
@@ -248,6 +255,13 @@ class Constraint(abc.ABC):
         from inbounds.constraints.union import Union
 
         return Union((self, other))
+
+    def __bool__(self) -> bool:
+        """Refuse: `one and other` would drop the first set without a word, and `not one` means nothing."""
+        raise ConstraintError(
+            f"{self.formula()} is a set of actions and has no truth value. Join sets with & and |, not with `and` and "
+            f"`or`; compare with None by `is None`; ask about an action by contains(observation, action)."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the set as plain data; `Constraint.from_json` builds it again."""

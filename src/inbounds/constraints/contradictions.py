@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inbounds.constraints.constraint import Constraint
-from inbounds.constraints.intersection import Restrictable
+from inbounds.constraints.intersection import is_convex
 from inbounds.errors import InboundsError
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -172,7 +172,7 @@ def _nearest(asked: Questions) -> str | None:
 
 def _convex(asked: Questions) -> str | None:
     """Look for a point between two accepted ones that is not feasible."""
-    if isinstance(asked.constraint, Restrictable):
+    if not is_convex(asked.constraint):
         return None
     accepted = np.concatenate([asked.inside, asked.project(asked.actions)])
     rng = np.random.default_rng(1)
@@ -199,7 +199,7 @@ def _interior(asked: Questions) -> str | None:
 
 
 def _distances(asked: Questions) -> str | None:
-    if isinstance(asked.constraint, Restrictable):
+    if not is_convex(asked.constraint):
         return None
     point = asked.interior_point()
     directions = asked.actions - point

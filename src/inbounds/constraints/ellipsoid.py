@@ -1,4 +1,4 @@
-"""Ellipsoids: a limit on a quadratic form of the action, as for energy in coupled coordinates."""
+"""Balls and ellipsoids: a limit on a quadratic form of the action, as for dissipated power or energy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,148 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, dot, largest, or_infinite, repeated, total, without_gradient
+from inbounds.constraints.arrays import (
+    LARGE,
+    Array,
+    clip,
+    dot,
+    largest,
+    or_infinite,
+    repeated,
+    total,
+    without_gradient,
+)
+from inbounds.constraints.box import Bounds, corner
 from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.expressions import Expression
+from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.linear_rows import rounding_of_sum, times
-from inbounds.constraints.parameters import parameter, show
-from inbounds.constraints.references import Reference
-from inbounds.constraints.situation import Parameter, Situation, relative_margin
+from inbounds.constraints.situation import Parameter, Situation, parameter, relative_margin, show
+from inbounds.constraints.threshold import TINY, Ramps, crossing
 from inbounds.errors import ConstraintError, EmptySetError
+
+
+class Ball(LevelSet):
+    """Actions with `sum_i a_i^2 <= radius_squared`, that is, with a Euclidean norm of at most `radius`."""
+
+    def __init__(self, *, radius: float | None = None, radius_squared: Parameter = None) -> None:
+        """Store the squared radius; give one of the two.
+
+        Args:
+            radius: the largest Euclidean norm of an action, a number of 0 or more.
+            radius_squared: the largest sum of squares, a number of 0 or more or an expression of the observation.
+        """
+        if (radius is None) == (radius_squared is None):
+            raise ConstraintError(
+                f"Ball takes radius= or radius_squared=, and was given {'neither' if radius is None else 'both'}. "
+                f"Pass one of them: Ball(radius=0.5) is Ball(radius_squared=0.25)."
+            )
+        super().__init__("radius_squared", radius_squared if radius is None else squared(radius))
+
+    def level(self, at: Situation, action: Array) -> Array:
+        """Return the squared norm."""
+        return dot(at.xp, action, action)
+
+    def uncertainty(self, at: Situation, action: Array) -> Array | None:
+        """Count the squares that may have underflowed."""
+        return underflow(at, action != 0) if at.is_single_precision else None
+
+    def nearest(self, at: Situation, action: Array) -> Array:
+        """Scale the action back to the sphere."""
+        xp = at.xp
+        level, target = self.level(at, action), self.target(at, action)
+        is_outside = level > target
+        has_room = target > 0
+        ratio = xp.where(is_outside & has_room, target, 1.0) / xp.where(is_outside & (level > 0), level, 1.0)
+        scale = xp.where(is_outside & ~has_room, 0.0, xp.sqrt(ratio))
+        if at.size <= LARGE:
+            return action * scale[..., None]
+        # An action whose squares overflow is scaled by its longest entry first.
+        frozen, radius = without_gradient(action), xp.sqrt(xp.maximum(without_gradient(target), 0.0))
+        longest = largest(xp, xp.abs(frozen))[..., None]
+        heading = frozen / xp.where(longest > 0, longest, 1.0)
+        length = xp.sqrt(xp.maximum(dot(xp, heading, heading), 1.0))
+        is_huge = ~xp.isfinite(level)[..., None]
+        return xp.where(is_huge, (radius / length)[..., None] * heading, action * scale[..., None])
+
+    def nearest_in_box(self, at: Situation, action: Array, bounds: Bounds) -> Array:
+        """Scale back and clip, x_i = clip(s a_i, low_i, high_i): the level is piecewise linear in s^2."""
+        clipped = clip(at.xp, action, *bounds)
+        return scaled_to_sphere(at.xp, action, clipped, bounds, self.target(at, clipped))
+
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Scale the direction up instead, and clip it, until the sphere is met."""
+        xp = at.xp
+        # No entry of the result is larger than the radius, so that this box takes nothing away.
+        radius = xp.sqrt(xp.maximum(self.inner_bound(at, direction.shape[-1], 0.0), 0.0))[..., None]
+        limits = Bounds(xp.maximum(bounds.low, -radius), xp.minimum(bounds.high, radius))
+        end = corner(xp, direction, limits)
+        return scaled_to_sphere(xp, direction, end, limits, self.target(at, end))
+
+    def reach(self, at: Situation, point: Array, direction: Array) -> Array:
+        """Solve the quadratic equation for the crossing of the sphere."""
+        xp = at.xp
+        speed, along = dot(xp, direction, direction), dot(xp, point, direction)
+        room = self.inner_bound(at, point.shape[-1]) - dot(xp, point, point)
+        room = xp.maximum(room, 0.0)
+        is_moving = speed > 0
+        speed = xp.where(is_moving, speed, 1.0)
+        root = xp.sqrt(along * along + speed * room)
+        # Of the two forms of the solution, the one that does not subtract nearly equal numbers.
+        outward = room / xp.where(along + root > 0, along + root, 1.0)
+        length = xp.where(along > 0, outward, (root - along) / speed)
+        return xp.where(is_moving, length, float("inf"))
+
+    def row_names(self, at: Situation, dimension: int) -> list[str]:
+        """Name the only row."""
+        return [self.formula()]
+
+    def formula(self) -> str:
+        """Write the limit on the squares."""
+        return f"sum_i a_i^2 <= {show(self.bound)}"
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the squared radius."""
+        return {"radius_squared": self.bound}
+
+
+def scaled_to_sphere(xp: Any, action: Array, clipped: Array, bounds: Bounds, target: Array) -> Array:
+    """Return clip(s a) in a box for the s at which its squares add up to a target, or `clipped` if it has less.
+
+    `clipped` is clip(s a) for the largest s that is asked for: 1 for a projection, infinity for a corner.
+    """
+    longest = largest(xp, xp.abs(action))[..., None]
+    heading = action / xp.where(longest > 0, longest, 1.0)
+    smallest = clip(xp, 0.0 * action, *bounds)
+    begin, end = -smallest * smallest, -clipped * clipped
+    # The squares grow from those of the smallest point: with a minus sign, they are ramps that fall.
+    ramps = Ramps(0.0 * begin, xp.maximum(heading * heading, TINY), begin, end)
+    squared_length = xp.maximum(crossing(xp, ramps, -target), 0.0)[..., None]
+    is_outside = (dot(xp, clipped, clipped) > target)[..., None]
+    has_length = is_outside & (squared_length > 0)
+    length = xp.where(has_length, xp.sqrt(xp.where(has_length, squared_length, 1.0)), 0.0)
+    return xp.where(is_outside, clip(xp, length * heading, *bounds), clipped)
+
 
 NEWTON_STEPS = 40
 """Steps for the length of the multiplier; each one at least halves its error, and the last ones square it."""
+
+
+def squared(radius: Parameter) -> float:
+    """Return the square of a radius that is a number; a negative one leaves no action."""
+    given = parameter("Ball", "radius", radius, 0)
+    if isinstance(given, Expression):
+        # The square of a negative radius would allow actions where there are none.
+        raise ConstraintError(
+            f"Ball: radius={given} is observed, but a radius is a number. Pass its square, as in "
+            f"radius_squared=obs[0] ** 2, if it is never negative."
+        )
+    length = float(given)
+    if length < 0:
+        raise EmptySetError(
+            f"Ball: radius={length:g} is negative, so that no action is allowed. Give it a value of 0 or more."
+        )
+    return length * length
 
 
 class Axes(NamedTuple):
@@ -43,12 +175,12 @@ class Ellipsoid(Constraint):
                 f"Reshape what is read, as in obs[0:9].reshape(3, 3)."
             )
         self._size = int(shape[0])
-        if not isinstance(self.bound, Reference) and self.bound < 0:
+        if not isinstance(self.bound, Expression) and self.bound < 0:
             raise EmptySetError(
                 f"Ellipsoid: bound={float(self.bound):g} is negative, so that no action is allowed. "
                 f"Give it a value of 0 or more."
             )
-        self._axes = None if isinstance(self.matrix, Reference) else _constant_axes(self.matrix)
+        self._axes = None if isinstance(self.matrix, Expression) else _constant_axes(self.matrix)
 
     def level(self, at: Situation, action: Array) -> Array:
         """Return a^T Q a."""
@@ -59,7 +191,7 @@ class Ellipsoid(Constraint):
         xp, dimension = at.xp, action.shape[-1]
         size = xp.abs(action)
         terms = dot(xp, size, times(xp, at.magnitude(self.matrix, axes=2), size))
-        is_read = isinstance(self.matrix, Reference)
+        is_read = isinstance(self.matrix, Expression)
         rounding = rounding_of_sum(at, 2 * dimension, is_read=is_read) * terms
         share = relative_margin(dimension) * at.magnitude(self.bound, axes=0)
         if at.is_single_precision:
@@ -132,9 +264,9 @@ class Ellipsoid(Constraint):
             return Axes(at.value(self._axes.directions, axes=2), at.value(self._axes.curvatures))
         xp = at.xp
         matrix = without_gradient(at.value(self.matrix, axes=2))
-        curvatures, directions = xp.linalg.eigh(0.5 * (matrix + xp.matrix_transpose(matrix)))
         if xp is np:
-            _require_convex(curvatures, str(self.matrix))
+            return _axes_on_host(matrix, str(self.matrix))
+        curvatures, directions = xp.linalg.eigh(0.5 * (matrix + xp.matrix_transpose(matrix)))
         return Axes(directions, xp.maximum(curvatures, 0.0))
 
     def _differentiable(
@@ -144,7 +276,7 @@ class Ellipsoid(Constraint):
         directions, curvatures = axes
         shrinking = 1.0 + multiplier[..., None] * curvatures
         along = _to_axes(xp, directions, action)
-        if isinstance(self.matrix, Reference):
+        if isinstance(self.matrix, Expression):
             matrix = at.value(self.matrix, axes=2)
             moved = multiplier[..., None] * times(
                 xp,
@@ -209,6 +341,22 @@ def _constant_axes(matrix: Any) -> Axes:
     curvatures, directions = np.linalg.eigh(0.5 * (matrix + matrix.T))
     _require_convex(curvatures, "the matrix")
     return Axes(directions, np.maximum(curvatures, 0.0))
+
+
+def _axes_on_host(matrix: Any, name: str) -> Axes:
+    """Return the axes of a matrix that was read, or refuse it; entries near 1e308 are accepted."""
+    size = np.max(np.abs(matrix), axis=(-2, -1), keepdims=True)
+    if not np.isfinite(size).all():
+        raise EmptySetError(
+            f"no action is known to satisfy a limit on a^T Q a: numbers in Q = {name} overflow. Check the observation, "
+            f"and the scale at which the constraint reads it."
+        )
+    unit = np.where((size > 1e-150) & (size < 1e150) | (size == 0), 1.0, size)
+    halves = 0.5 * (matrix / unit)
+    curvatures, directions = np.linalg.eigh(halves + np.swapaxes(halves, -1, -2))
+    _require_convex(curvatures, name)
+    with np.errstate(over="ignore", under="ignore"):
+        return Axes(directions, np.maximum(curvatures, 0.0) * unit[..., 0])
 
 
 def _require_convex(curvatures: Any, name: str) -> None:

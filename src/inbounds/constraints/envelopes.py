@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from inbounds.constraints.arrays import Array, is_traced, total
-from inbounds.constraints.ball import Ball
-from inbounds.constraints.box import Bounds, spread
+from inbounds.constraints.box import Bounds, BoxLike, spread
 from inbounds.constraints.constraint import Constraint
-from inbounds.constraints.ellipsoid import Ellipsoid
-from inbounds.constraints.intersection import BoxLike, Intersection
-from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.ellipsoid import Ball, Ellipsoid
+from inbounds.constraints.intersection import Intersection
+from inbounds.constraints.level_set import PowerBudget, WeightedL1, unbounded
 from inbounds.constraints.linear_rows import times
 from inbounds.constraints.oracle import Oracle
-from inbounds.constraints.randomness import Randomness
+from inbounds.constraints.randomness import (
+    Randomness,
+    log_factorial,
+    log_unit_ball,
+    points_of_corner,
+    points_of_unit_ball,
+    power_between,
+    unit_vectors,
+)
+from inbounds.constraints.shell import Shell
+from inbounds.constraints.simplices import Simplices
 from inbounds.constraints.situation import Situation, read_situation
 from inbounds.constraints.sum_band import SumBand
 from inbounds.constraints.union import Union
-from inbounds.constraints.weighted_sum import PowerBudget, WeightedL1
 
 
 class Candidates(NamedTuple):
@@ -82,6 +89,12 @@ def _(constraint: Ball, at: Situation, dimension: int) -> Bounds:
 
 
 @bounding_box.register
+def _(constraint: Shell, at: Situation, dimension: int) -> Bounds:
+    radius = at.xp.maximum(at.value(constraint.upper, axes=0), 0.0)[..., None]
+    return spread(at.xp, Bounds(-radius, radius), dimension)
+
+
+@bounding_box.register
 def _(constraint: Ellipsoid, at: Situation, dimension: int) -> Bounds:
     xp = at.xp
     directions, curvatures = constraint.axes(at)
@@ -115,6 +128,12 @@ def _(constraint: PowerBudget, at: Situation, dimension: int) -> Bounds:
 def _(constraint: SumBand, at: Situation, dimension: int) -> Bounds:
     limits = spread(at.xp, constraint._with_limits(at, unbounded(at), at.margins), dimension)
     return _within_band(constraint, at, limits)
+
+
+@bounding_box.register
+def _(constraint: Simplices, at: Situation, dimension: int) -> Bounds:
+    boxes = constraint.each(lambda part, group: bounding_box(part, at, len(group)))
+    return Bounds(*(constraint.assembled(at, [box[side] for box in boxes]) for side in (0, 1)))
 
 
 @bounding_box.register
@@ -166,9 +185,8 @@ def _(constraint: Oracle, at: Situation, dimension: int, box: Bounds) -> list[En
 def _(constraint: Ball, at: Situation, dimension: int, box: Bounds) -> list[Envelope]:
     xp = at.xp
     square = _bound(at, constraint)
-    log_unit_ball = 0.5 * dimension * math.log(math.pi) - math.lgamma(0.5 * dimension + 1.0)
     has_size = square > 0
-    volume = 0.5 * dimension * xp.log(xp.where(has_size, square, 1.0)) + log_unit_ball
+    volume = 0.5 * dimension * xp.log(xp.where(has_size, square, 1.0)) + log_unit_ball(dimension)
     radius = xp.sqrt(square)[..., None]
 
     def draw(randomness: Randomness, shape: tuple[int, ...]) -> Candidates:
@@ -176,6 +194,18 @@ def _(constraint: Ball, at: Situation, dimension: int, box: Bounds) -> list[Enve
         return _always(at, points)
 
     return [Envelope("ball", xp.where(has_size, volume, -float("inf")), draw)]
+
+
+@envelopes_of.register
+def _(constraint: Shell, at: Situation, dimension: int, box: Bounds) -> list[Envelope]:
+    """Return the shell itself: a direction, and a norm whose d-th power is uniform."""
+    radius = power_between(at, dimension, *constraint.radii(at, dimension, 0.0))
+
+    def draw(randomness: Randomness, shape: tuple[int, ...]) -> Candidates:
+        headings = unit_vectors(at, randomness, (*shape, dimension))
+        return _always(at, headings * radius.draw(randomness, shape)[..., None])
+
+    return [Envelope("shell", radius.log_power + log_unit_ball(dimension), draw)]
 
 
 @envelopes_of.register
@@ -187,7 +217,7 @@ def _(constraint: Ellipsoid, at: Situation, dimension: int, box: Bounds) -> list
     if not is_traced(is_curved) and not bool(xp.all(is_curved)):
         return []
     logs = xp.where(is_curved, xp.log(xp.where(is_curved, curvatures, 1.0)), -float("inf"))
-    ball = envelopes_of(Ball(constraint.bound), at, dimension, box)[0]
+    ball = envelopes_of(Ball(radius_squared=constraint.bound), at, dimension, box)[0]
 
     def draw(randomness: Randomness, shape: tuple[int, ...]) -> Candidates:
         along = ball.draw(randomness, shape).points / xp.sqrt(xp.where(is_curved, curvatures, 1.0))
@@ -210,7 +240,7 @@ def _(constraint: WeightedL1, at: Situation, dimension: int, box: Bounds) -> lis
     middle = xp.where(has_weight, 0.0, 0.5 * (box.low + box.high))
     sides = xp.where(has_weight, 2.0 * xp.where(has_weight, farthest, 1.0), width)
     count = total(xp, xp.where(has_weight, xp.ones_like(sides), 0.0))
-    volume = total(xp, xp.log(xp.where(sides > 0, sides, 1.0))) - _log_factorial(at, count, dimension)
+    volume = total(xp, xp.log(xp.where(sides > 0, sides, 1.0))) - log_factorial(at, count, dimension)
 
     def draw(randomness: Randomness, shape: tuple[int, ...]) -> Candidates:
         # Exponentials divided by their sum are uniform on a simplex; signs spread it to a cross-polytope.
@@ -234,23 +264,30 @@ def _(constraint: SumBand, at: Situation, dimension: int, box: Bounds) -> list[E
         envelopes.append(_slab(at, box, band.lower, band.upper))
     if is_finite(at, Bounds(box.low, box.low)):
         corner = total(xp, box.low)
-        draw, volume = _corner(at, dimension, band.lower - corner, band.upper - corner)
+        draw, volume = points_of_corner(at, dimension, band.lower - corner, band.upper - corner)
         envelopes.append(Envelope("lower corner", volume, _shifted(at, draw, box.low, 1.0)))
     if is_finite(at, Bounds(box.high, box.high)):
         corner = total(xp, box.high)
-        draw, volume = _corner(at, dimension, corner - band.upper, corner - band.lower)
+        draw, volume = points_of_corner(at, dimension, corner - band.upper, corner - band.lower)
         envelopes.append(Envelope("upper corner", volume, _shifted(at, draw, box.high, -1.0)))
     return envelopes
 
 
-def points_of_unit_ball(at: Situation, randomness: Randomness, shape: tuple[int, ...]) -> Array:
-    """Draw uniformly from the unit ball: a direction, and a radius whose d-th power is uniform."""
-    xp, dimension = at.xp, shape[-1]
-    heading = randomness.normal(shape)
-    length = xp.sqrt(total(xp, heading * heading))
-    length = xp.where(length > 0, length, 1.0)
-    radius = randomness.uniform(shape[:-1]) ** (1.0 / dimension)
-    return heading * (radius / length)[..., None]
+@envelopes_of.register
+def _(constraint: Simplices, at: Situation, dimension: int, box: Bounds) -> list[Envelope]:
+    """Return the product of the smallest set around each group."""
+    xp = at.xp
+    chosen: list[Envelope] = []
+    for part, own in zip(constraint.parts, constraint.bounds_of(at, box), strict=True):
+        known = envelopes_of(part, at, own.low.shape[-1], own)
+        chosen.append(functools.reduce(functools.partial(_smaller, at), known))
+
+    def draw(randomness: Randomness, shape: tuple[int, ...]) -> Candidates:
+        points, chances = zip(*(one.draw(randomness, shape) for one in chosen), strict=True)
+        return Candidates(constraint.assembled(at, list(points)), functools.reduce(xp.multiply, chances))
+
+    volume = functools.reduce(xp.add, [one.log_volume for one in chosen])
+    return [Envelope("product", volume, draw)]
 
 
 def is_finite(at: Situation, bounds: Bounds) -> bool:
@@ -293,33 +330,6 @@ def _slab(at: Situation, box: Bounds, lower: Array, upper: Array) -> Envelope:
         return Candidates(points, chance + xp.zeros_like(points[..., 0]))
 
     return Envelope("slab", volume, draw)
-
-
-def _corner(
-    at: Situation, dimension: int, lower: Array, upper: Array
-) -> tuple[Callable[[Randomness, tuple[int, ...]], Array], Array]:
-    """Return a draw from {x >= 0, lower <= sum_i x_i <= upper}, and the logarithm of its volume.
-
-    The d-th power of the sum is uniform between those of its bounds, and the shares are exponentials divided
-    by their sum.
-    """
-    xp = at.xp
-    upper = xp.maximum(upper, 0.0)
-    has_size = upper > 0
-    ratio = xp.maximum(lower, 0.0) / xp.where(has_size, upper, 1.0)
-    inner = ratio**dimension
-    left = xp.maximum(1.0 - inner, float(np.finfo(np.float32).tiny))
-    log_volume = dimension * xp.log(xp.where(has_size, upper, 1.0)) + xp.log(left)
-    log_volume = xp.where(has_size, log_volume - math.lgamma(dimension + 1.0), -float("inf"))
-
-    def draw(randomness: Randomness, shape: tuple[int, ...]) -> Array:
-        # log(1 - u (1 - r^d)) / d keeps its digits where the band is thin and r is nearly 1.
-        place = randomness.uniform(shape)
-        sums = upper * xp.exp(xp.log1p(-place * left) / dimension)
-        spacings = randomness.exponential((*shape, dimension))
-        return spacings * (sums / total(xp, spacings))[..., None]
-
-    return draw, log_volume
 
 
 def _shifted(
@@ -382,14 +392,6 @@ def _room_of_entries(at: Situation, weights: Array, constraint: Any) -> Array:
     has_weight = weights > 0
     bound = at.value(constraint.bound, axes=0)[..., None]
     return xp.where(has_weight, bound / xp.where(has_weight, weights, 1.0), float("inf"))
-
-
-def _log_factorial(at: Situation, count: Array, largest: int) -> Array:
-    xp = at.xp
-    result = xp.zeros_like(count)
-    for number in range(2, largest + 1):
-        result = result + xp.where(count >= number, math.log(number), 0.0 * count)
-    return result
 
 
 def _always(at: Situation, points: Array) -> Candidates:

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from inbounds.constraints.alternating import REACH, Projection, central_point, nearest_by_turns
-from inbounds.constraints.arrays import Array, clip, convert, largest, stack_rows
-from inbounds.constraints.box import Bounds, box_centre, corner, spread
+from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, stack_rows
+from inbounds.constraints.box import Bounds, BoxLike, box_centre, corner, spread
 from inbounds.constraints.constraint import Constraint
-from inbounds.constraints.farthest import FarthestInBox
-from inbounds.constraints.level_set import unbounded
+from inbounds.constraints.deepest import Members, deepest_point
+from inbounds.constraints.level_set import PowerBudget, WeightedL1, unbounded
 from inbounds.constraints.linear_rows import (
     LinearRows,
+    box_around_rows,
     farthest_in_rows,
     interior_in_rows,
     nearest_in_rows,
     open_where_empty,
     stacked,
 )
-from inbounds.constraints.members import as_constraints, common_size
 from inbounds.constraints.polytope import Polytope
+from inbounds.constraints.shell import Shell, pulled_into
+from inbounds.constraints.simplices import Simplices
 from inbounds.constraints.situation import Parameter, Situation, read_situation
-from inbounds.constraints.sum_band import SumBand
+from inbounds.constraints.sum_band import EVERYWHERE, SumBand
+from inbounds.constraints.threshold import FarthestInBox
+from inbounds.constraints.union import as_constraints, common_size
 from inbounds.errors import ConstraintError
-
-
-@runtime_checkable
-class BoxLike(Protocol):
-    """A constraint that is a box in every state."""
-
-    def inner_bounds(self, at: Situation, margins: float | None = None) -> Bounds:
-        """Return the bounds that `contains` compares with, or bounds that are some more margins inside."""
 
 
 @runtime_checkable
@@ -71,13 +67,25 @@ class Intersection(Constraint):
             raise ConstraintError(
                 "Intersection: no constraints were given, so that nothing is limited. Give at least one."
             )
+        if any(isinstance(member, Restrictable) for member in self.constraints):
+            raise ConstraintError(
+                "Intersection: unions and oracles are not convex, and projections on them in turns would not be the "
+                "nearest points. Join the sets with &, which makes the union of the members' intersections."
+            )
         self._size = common_size(self.constraints, "hold together")
-        limits = [member.limits for member in self.constraints if isinstance(member, SumBand)]
+        limits = [member.limits for member in self.constraints if isinstance(member, SumBand | Simplices)]
         boxes = [member for member in self.constraints if isinstance(member, BoxLike)]
         self._boxes: tuple[BoxLike, ...] = (*boxes, *(limit for limit in limits if limit is not None))
         self._others = tuple(member for member in self.constraints if not isinstance(member, BoxLike))
         # The only member that is not a box, where it has closed forms with any box.
         only = self._others[0] if len(self._others) == 1 else None
+        if len(self._others) > 1 and any(isinstance(member, Shell) for member in self._others):
+            listed = "; ".join(member.formula() for member in self._others)
+            raise ConstraintError(
+                f"a Shell is not convex and can be intersected with boxes and rate limits alone, not with another of "
+                f"these: {listed}. Write two shells as one, a Ball as the shell's upper norm, and declare anything "
+                f"else as an Oracle within the convex sets."
+            )
         self._joint: JointWithBox | None = only if isinstance(only, JointWithBox) else None
         self._is_constant = all(member.is_constant() for member in self.constraints)
         self._centres: dict[tuple[int, float, float], Array] = {}
@@ -122,8 +130,14 @@ class Intersection(Constraint):
         rows, curved = self._linear(at, action.shape[-1]), self._curved()
         if rows is not None and not curved:
             return nearest_in_rows(at, rows, action, bounds)
-        near = self._drawn_near(at, action)
-        return nearest_by_turns(at, self._projections(at, action.shape[-1], bounds), near)
+        from inbounds.constraints.envelopes import bounding_box
+
+        box = bounding_box(self, at, action.shape[-1])
+        around = box
+        if rows is not None and at.xp is np:
+            around = box_around_rows(at, rows, box, action)
+        near = _drawn_near(at.xp, action, around)
+        return nearest_by_turns(at, self._projections(at, action.shape[-1], bounds), near, box)
 
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return the box's centre, a closed form, the deepest point of all rows, or a mean of points around.
@@ -147,30 +161,49 @@ class Intersection(Constraint):
         return convert(self._centres[key], at.xp, at.dtype, at.device)
 
     def _central(self, at: Situation, dimension: int) -> Array:
-        """Return a mean of points all around the set, which the members find by taking turns.
+        """Return the centre of a largest ball inside, or a mean of points that the members find by taking turns.
 
-        They start as near as the members allow: from far away they would need many more rounds.
+        The ball is sure where all members are linear in some variables, and otherwise helps where turns do not.
+        Turns start as near as the members allow: from far away they would need many more rounds.
         """
         from inbounds.constraints.envelopes import bounding_box
 
         box = bounding_box(self, at, dimension)
-        starts = [box_centre(at.xp, box), *(member.interior(at, dimension) for member in self._others)]
-        return central_point(at, self._projections(at, dimension, self.bounds(at)), starts, box)
 
-    def _drawn_near(self, at: Situation, action: Array) -> Array:
-        """Move actions that are far away along the line to the set, since turns do not settle from there.
+        def by_turns() -> Array:
+            starts = [member.interior(at, dimension) for member in self._others]
+            found = central_point(at, self._projections(at, dimension, self.bounds(at)), starts, box)
+            return self._or_start(at, found, starts)
 
-        For a set of width w and an action at distance D, the answer is less than w^2 / D farther away than the nearest.
+        if at.xp is not np:
+            return by_turns()
+        members = Members(self._linear(at, dimension), self._curved(), self.bounds(at), box)
+        if all(isinstance(member, WeightedL1 | PowerBudget) for member in members.curved):
+            found = deepest_point(at, members)
+            is_known = np.isfinite(found).all(axis=-1)
+            return found if is_known.all() else np.where(is_known[..., None], found, by_turns())
+        found = by_turns()
+        is_inside = np.broadcast_to(self.accepts(at, found), at.batch)
+        if is_inside.all():
+            return found
+        deeper = deepest_point(at, members, ~is_inside)
+        return np.where(np.isfinite(deeper).all(axis=-1)[..., None], deeper, found)
+
+    def _or_start(self, at: Situation, found: Array, starts: Sequence[Array]) -> Array:
+        """Return, where turns found nothing that is accepted, the interior point of a member that all others accept.
+
+        Turns do not settle where the box around the set is much larger than the set, as for an ellipsoid with a
+        curvature that only rounding keeps above zero.
         """
-        from inbounds.constraints.envelopes import bounding_box
-
-        xp, box = at.xp, bounding_box(self, at, action.shape[-1])
-        centre = box_centre(xp, box)
-        farthest = REACH * largest(xp, xp.abs(box.high - box.low))[..., None]
-        distance = largest(xp, xp.abs(action - centre))[..., None]
-        is_far = (distance > farthest) & xp.isfinite(distance)
-        share = farthest / xp.where(is_far, distance, 1.0)
-        return xp.where(is_far, centre + share * (action - centre), action)
+        xp = at.xp
+        is_inside = self.accepts(at, found)
+        for start in starts:
+            if not is_traced(is_inside) and bool(xp.all(is_inside)):
+                break
+            is_better = ~is_inside & self.accepts(at, start)
+            found = xp.where(is_better[..., None], start, found)
+            is_inside = is_inside | is_better
+        return found
 
     def require_nonempty(self, at: Situation, inside: Array, dimension: int) -> None:
         """Refuse an empty set; rows and limits that exclude one another are found by a linear program."""
@@ -178,20 +211,39 @@ class Intersection(Constraint):
             self._joint.refuse_conflict(at, inside, spread(at.xp, self.bounds(at), dimension))
         super().require_nonempty(at, inside, dimension)
 
+    def pulled_inside(self, at: Situation, point: Array, dtype: Any) -> Array:
+        """Move points towards the interior; in a shell, which has a hole on the way, project once more."""
+        if isinstance(self._joint, Shell):
+            return pulled_into(self, at, point, dtype)
+        return super().pulled_inside(at, point, dtype)
+
+    @property
+    def projection_is_exact(self) -> bool:
+        """Tell whether `project` returns the nearest point; in a shell this depends on the box."""
+        if not isinstance(self._joint, Shell) or not self._boxes:
+            return super().projection_is_exact
+        if not all(isinstance(box, Constraint) and box.is_constant() for box in self._boxes):
+            return False
+        return self._joint.is_exact_in(*self.bounds(EVERYWHERE))
+
     def _curved(self) -> list[Constraint]:
-        return [member for member in self._others if not isinstance(member, SumBand | Polytope)]
+        return [member for member in self._others if not isinstance(member, SumBand | Simplices | Polytope)]
 
     def _linear(self, at: Situation, dimension: int) -> LinearRows | None:
         """Return the rows of all linear members together."""
         parts = [member.rows(at) for member in self._others if isinstance(member, Polytope)]
-        parts += [member.rows(at, dimension) for member in self._others if isinstance(member, SumBand)]
+        parts += [
+            member.rows(at, dimension) for member in self._others if isinstance(member, SumBand | Simplices)
+        ]
         return stacked(at, parts) if parts else None
 
     def _projections(self, at: Situation, dimension: int, bounds: Bounds) -> list[Projection]:
         """Return one projection for all rows, and one per curved member; each with the box where it can be."""
         projections: list[Projection] = []
-        rows = self._linear(at, dimension)
-        if rows is not None:
+        straight = [member for member in self._others if isinstance(member, SumBand | Simplices | Polytope)]
+        if len(straight) == 1 and isinstance(straight[0], SumBand | Simplices):
+            projections.append(partial(straight[0].nearest_in_box, at, bounds=bounds))
+        elif (rows := self._linear(at, dimension)) is not None:
             rows, box = open_where_empty(at, rows, bounds, dimension)
             projections.append(partial(nearest_in_rows, at, rows, bounds=box))
         for member in self._curved():
@@ -268,3 +320,29 @@ def intersect(*constraints: Constraint) -> Constraint:
         if isinstance(constraint, Restrictable) and len(constraints) > 1:
             return constraint.restricted_to(intersect(*constraints[:index], *constraints[index + 1 :]))
     return constraints[0] if len(constraints) == 1 else Intersection(constraints)
+
+
+def is_convex(constraint: Constraint) -> bool:
+    """Tell whether everything between two actions of a set is in it by construction; a custom set is taken to be."""
+    return not isinstance(constraint, Restrictable) and not any(
+        isinstance(member, Shell) for member in constraint.members()
+    )
+
+
+def joined(constraints: Sequence[Constraint]) -> Constraint:
+    """Return the set that `&` makes of a list, which is how an intersection is read from a file."""
+    given = as_constraints("Intersection", "&", constraints)
+    return intersect(*given) if given else Intersection(given)
+
+
+def _drawn_near(xp: Any, action: Array, box: Bounds) -> Array:
+    """Move actions that are far from a box along the line to it, since turns do not settle from there.
+
+    For a set of width w and an action at distance D, the answer is less than w^2 / D farther away than the nearest.
+    """
+    centre = box_centre(xp, box)
+    farthest = REACH * largest(xp, xp.abs(box.high - box.low))[..., None]
+    distance = largest(xp, xp.abs(action - centre))[..., None]
+    is_far = (distance > farthest) & xp.isfinite(distance)
+    share = farthest / xp.where(is_far, distance, 1.0)
+    return xp.where(is_far, centre + share * (action - centre), action)

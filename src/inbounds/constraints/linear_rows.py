@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints import active_set, linear_program
+from inbounds.constraints import host_solvers
 from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, total
 from inbounds.constraints.box import Bounds, box_centre, cut_far_sides, spread
 from inbounds.constraints.quadratic_program import deepest_point, farthest_point, nearest_point
@@ -24,6 +24,9 @@ HOST_SLACK = 1.01
 
 NEARLY = 0.99
 """Rows that leave less than this share of their margin are empty; closer to it, the solver's own error decides."""
+
+VERY_FAR = 1e3
+"""How many times as far away as the limits of rows and a box an action is before the size of their set is measured."""
 
 
 class LinearRows(NamedTuple):
@@ -113,7 +116,7 @@ def stacked(at: Situation, parts: Sequence[LinearRows]) -> LinearRows:
 
 def nearest_in_rows(at: Situation, rows: LinearRows, action: Array, bounds: Bounds) -> Array:
     """Return the Euclidean projection on rows and a box together, whose bounds may be infinite."""
-    if at.xp is np and active_set.is_available():
+    if at.xp is np and host_solvers.is_available():
         return _nearest_on_host(at, rows, action, bounds)
     return _nearest_by_steps(at, rows, action, spread(at.xp, bounds, action.shape[-1]))
 
@@ -126,7 +129,7 @@ def open_where_empty(
     On the host a projection on such rows takes a hundred times as long as others. Members of an intersection that
     take turns would ask for hundreds of them, and then find out that their answer is not accepted.
     """
-    if at.xp is not np or not active_set.is_available():
+    if at.xp is not np or not host_solvers.is_available():
         return rows, bounds
     box = spread(np, bounds, dimension)
     near = _box_near_rows(at, rows, bounds, dimension)
@@ -141,20 +144,68 @@ def open_where_empty(
     return rows._replace(bound=np.where(is_empty, np.inf, rows.bound)), Bounds(low, high)
 
 
+def box_around_rows(at: Situation, rows: LinearRows, bounds: Bounds, action: Array) -> Bounds:
+    """Return a box around rows and an open box, on the host, with about the ends of their set for very far actions.
+
+    The nearest points of points much farther out show how far the set reaches; these are two projections per entry.
+    Sides on which it reaches far as well stay as they are, and so does the whole box of every other action.
+    """
+    dimension = action.shape[-1]
+    box = spread(np, bounds, dimension)
+    is_open = ~np.all(np.isfinite(box.low) & np.isfinite(box.high), axis=-1, keepdims=True)
+    if not np.any(is_open):
+        return box
+    near = _box_near_rows(at, rows, bounds, dimension)
+    centre = box_centre(np, near)
+    sizes = [largest(np, np.where(np.isfinite(side), np.abs(side), 0.0)) for side in near]
+    scale = np.maximum(_scale(np, rows), np.maximum(*sizes))[..., None]
+    reach, outside = VERY_FAR * scale, VERY_FAR * VERY_FAR * scale
+    distance = largest(np, np.abs(action - centre))[..., None]
+    is_far = is_open & (distance > reach) & np.isfinite(outside)
+    if not np.any(is_far):
+        return box
+    axes = np.concatenate([np.eye(dimension), -np.eye(dimension)])
+    axes = axes.reshape(2 * dimension, *(1,) * (centre.ndim - 1), dimension)
+    points = nearest_in_rows(at, rows, centre + np.where(np.isfinite(outside), outside, 0.0) * axes, bounds)
+    low, high = np.min(points, axis=0), np.max(points, axis=0)
+    return Bounds(
+        np.where(is_far & (low > centre - reach), np.maximum(low, box.low), box.low),
+        np.where(is_far & (high < centre + reach), np.minimum(high, box.high), box.high),
+    )
+
+
 def interior_in_rows(at: Situation, rows: LinearRows, dimension: int, bounds: Bounds) -> Array:
-    """Return the centre of a largest ball inside rows and a box, or else the point that misses least."""
+    """Return the centre of a largest ball inside rows and a box, or else the point that misses least.
+
+    On the host it is the action next to zero where the solver misses and that is inside: numbers near 1e308 in a row
+    defeat the solver, and zero makes all of them small.
+    """
     box = _box_near_rows(at, rows, bounds, dimension)
-    return deepest_point(
+    found = deepest_point(
         at.xp, rows.matrix, lambda point: rows.bound - rows.margin(at, point, at.margins), box, dimension
     )
+    if at.xp is not np:
+        return found
+
+    def is_inside(point: Array) -> Array:
+        return np.all(rows.excess(at, point) + rows.margin(at, point, at.margins) <= 0, axis=-1)
+
+    are_inside = is_inside(found)
+    if np.all(are_inside):
+        return found
+    nothing = clip(np, np.zeros_like(found), *spread(np, bounds, dimension))
+    return np.where((~are_inside & is_inside(nothing))[..., None], nothing, found)
 
 
 def _box_near_rows(at: Situation, rows: LinearRows, bounds: Bounds, dimension: int) -> Bounds:
     """Return the part of a box that is not very far from all rows."""
-    xp = at.xp
+    return cut_far_sides(at.xp, spread(at.xp, bounds, dimension), _scale(at.xp, rows))
+
+
+def _scale(xp: Any, rows: LinearRows) -> Array:
+    """Return the largest distance of a row from zero."""
     lengths = xp.sqrt(total(xp, rows.matrix * rows.matrix))
-    scales = xp.abs(rows.bound) / xp.where(lengths > 0, lengths, 1.0)
-    return cut_far_sides(xp, spread(xp, bounds, dimension), largest(xp, scales))
+    return largest(xp, xp.abs(rows.bound) / xp.where(lengths > 0, lengths, 1.0))
 
 
 def farthest_in_rows(at: Situation, rows: LinearRows, direction: Array, bounds: Bounds) -> Array:
@@ -173,7 +224,7 @@ def farthest_in_rows(at: Situation, rows: LinearRows, direction: Array, bounds: 
     problems = [np.broadcast_to(part, (*lead, *part.shape[part.ndim - own :])) for part, own in pairs]
     points = np.empty((*lead, dimension))
     for place in np.ndindex(*lead):
-        points[place] = linear_program.farthest_point(*(part[place] for part in problems))
+        points[place] = host_solvers.farthest_point(*(part[place] for part in problems))
     return convert(points, at.xp, at.dtype, at.device)
 
 
@@ -222,13 +273,13 @@ def _nearest_on_host(at: Situation, rows: LinearRows, action: Array, bounds: Bou
             bound=_flat(rows.bound, lead, count), bound_scale=_flat(rows.bound_scale, lead, count)
         )
     first = flat.goal(at)
-    points, is_solved = active_set.nearest_points(matrix, first, *box, actions)
+    points, is_solved = host_solvers.nearest_points(matrix, first, *box, actions)
     points = clip(np, points, *box)
     limits = flat.goal(at, points)
     is_missed = np.any((limits < first) & (times(np, matrix, points) > limits), axis=-1) & is_solved
     if np.any(is_missed):
         part, sides = _chosen(is_missed, flat, box)
-        again = active_set.nearest_points(part.matrix, limits[is_missed], *sides, actions[is_missed])
+        again = host_solvers.nearest_points(part.matrix, limits[is_missed], *sides, actions[is_missed])
         points[is_missed] = clip(np, again.points, *sides)
         is_solved[is_missed] = again.is_solved
     if not np.all(is_solved):

@@ -62,7 +62,7 @@ class Oracle(Constraint):
         size = within.size() if within is not None else None
         if size is not None and dimension is not None and size != dimension:
             raise ConstraintError(
-                f"Oracle: dimension={dimension}, but {within.formula() if within else ''} speaks of {size} "
+                f"Oracle: dimension={dimension}, but {within.formula() if within is not None else ''} speaks of {size} "
                 f"entries. Leave dimension out."
             )
         self.within, self.is_batched, self.samples = within, bool(is_batched), int(samples)
@@ -264,8 +264,8 @@ class Oracle(Constraint):
 
     def _ask(self, observation: Any, action: Any) -> Any:
         """Call the function for a batch on the host, always with float64 numbers."""
-        action = np.asarray(action, dtype=np.float64)
-        observation = None if observation is None else np.asarray(observation, dtype=np.float64)
+        action = _read_only(action)
+        observation = None if observation is None else _read_only(observation)
         lead = np.broadcast_shapes(action.shape[:-1], () if observation is None else observation.shape[:-1])
         if self.is_batched:
             answers = np.asarray(self.function(observation, action))
@@ -321,6 +321,13 @@ def asks_a_function(constraint: Constraint) -> bool:
 def _rounded(at: Situation, points: Array) -> Array:
     """Return points as float32 can hold them, so that no later rounding changes the function's answer."""
     return convert(convert(points, at.xp, at.xp.float32), at.xp, at.dtype)
+
+
+def _read_only(values: Any) -> Any:
+    """Return float64 numbers that a function cannot write into: they may be the caller's own array."""
+    array = np.asarray(values, dtype=np.float64).view()
+    array.flags.writeable = False
+    return array
 
 
 def _checked(answers: Any, lead: tuple[int, ...], name: str) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 from inbounds.constraints.arrays import Array, convert, is_traced, least, or_infinite
 from inbounds.constraints.box import Bounds, spread
 from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.expressions import Expression
+from inbounds.constraints.host_solvers import conflict
 from inbounds.constraints.level_set import unbounded
-from inbounds.constraints.linear_program import conflict
 from inbounds.constraints.linear_rows import (
     LinearRows,
     farthest_in_rows,
@@ -18,9 +19,15 @@ from inbounds.constraints.linear_rows import (
     nearest_in_rows,
     rounding_of_sum,
 )
-from inbounds.constraints.parameters import entry, parameter, show
-from inbounds.constraints.references import Reference
-from inbounds.constraints.situation import RELATIVE_MARGIN, Parameter, Situation, read_situation
+from inbounds.constraints.situation import (
+    RELATIVE_MARGIN,
+    Parameter,
+    Situation,
+    entry,
+    parameter,
+    read_situation,
+    show,
+)
 from inbounds.errors import ConstraintError, EmptySetError
 
 MOST_TERMS = 8
@@ -52,7 +59,7 @@ class Polytope(Constraint):
                 f"as in obs[0:12].reshape(3, 4)."
             )
         self._rows, self._size = int(shape[0]), int(shape[1])
-        is_read = isinstance(self.bound, Reference)
+        is_read = isinstance(self.bound, Expression)
         entries = self.bound.size() if is_read else len(self.bound) if self.bound.ndim else None
         if entries is not None and entries != self._rows:
             raise ConstraintError(
@@ -69,7 +76,7 @@ class Polytope(Constraint):
             at.value(self.bound),
             at.magnitude(self.matrix, axes=2),
             at.magnitude(self.bound),
-            rounding_of_sum(at, self._size, is_read=isinstance(self.matrix, Reference)),
+            rounding_of_sum(at, self._size, is_read=isinstance(self.matrix, Expression)),
         )
 
     def excess(self, at: Situation, action: Array) -> Array:
@@ -180,10 +187,39 @@ class Polytope(Constraint):
 
     def _row_name(self, index: int) -> str:
         right = entry(self.bound, index)
-        if isinstance(self.matrix, Reference) or np.count_nonzero(self.matrix[index]) > MOST_TERMS:
+        if isinstance(self.matrix, Expression) or np.count_nonzero(self.matrix[index]) > MOST_TERMS:
             return f"row {index} of A a <= {right}"
         terms = "".join(_term(float(factor), j) for j, factor in enumerate(self.matrix[index]) if factor != 0)
         return f"row {index}: {terms.removeprefix(' + ').strip() or '0'} <= {right}"
+
+
+def barrier(h: Parameter, Lf_h: Parameter, Lg_h: Parameter, gamma: Parameter = 1.0) -> Polytope:
+    """Return the half-space of a control barrier function: `Lg_h . a >= -Lf_h - gamma h`.
+
+    For dynamics ds/dt = f(s) + g(s) a, the time derivative of h(s) is Lf_h + Lg_h . a. While every action satisfies
+    the row, h cannot fall faster than exponentially, so that h >= 0 holds from any state with h >= 0 on. This is a
+    statement about continuous time and an exact model; docs/barriers.md says what remains of it otherwise.
+
+    Args:
+        h: the barrier, positive in safe states: a number or an expression of the observation.
+        Lf_h: the derivative of h along the dynamics without any action.
+        Lg_h: the derivative of h along each entry of the action: a vector, or a list of numbers and expressions.
+        gamma: how fast h may fall towards 0, in 1/s; larger values restrict actions later. Positive.
+    """
+    rate = parameter("barrier", "gamma", gamma, 0)
+    if not isinstance(rate, Expression) and rate <= 0:
+        raise ConstraintError(
+            f"barrier: gamma={float(rate):g}, but h falls at a positive rate. Use 1.0, or more to restrict less."
+        )
+    control = parameter("barrier", "Lg_h", Lg_h, 1)
+    shape = control.own_shape if isinstance(control, Expression) else control.shape
+    if len(shape) != 1 or shape[0] is None:
+        raise ConstraintError(
+            f"barrier: Lg_h={show(control)} is not a vector of known length. Give one number or expression per entry "
+            f"of the action, as in Lg_h=[0.0, ib.obs[3]]."
+        )
+    fall = parameter("barrier", "Lf_h", Lf_h, 0) + rate * parameter("barrier", "h", h, 0)
+    return Polytope([-control], [fall])
 
 
 def _term(factor: float, index: int) -> str:

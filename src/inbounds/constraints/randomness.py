@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, is_jax, is_traced
+from inbounds.constraints.arrays import Array, convert, is_jax, is_traced, total
 from inbounds.constraints.situation import Situation
 from inbounds.errors import InvalidInputError
 
@@ -113,3 +114,74 @@ class Randomness:
 
     def _converted(self, numbers: np.ndarray[Any, Any]) -> Array:
         return convert(numbers, self._at.xp, self._at.dtype, self._at.device)
+
+
+class Power(NamedTuple):
+    """Draws of a length whose d-th power is uniform, and the logarithm of what that power varies by."""
+
+    draw: Callable[[Randomness, tuple[int, ...]], Array]
+    log_power: Array
+
+
+def power_between(at: Situation, dimension: int, lower: Array, upper: Array) -> Power:
+    """Return draws of a length between two, as that of points which are uniform in d dimensions."""
+    xp = at.xp
+    upper = xp.maximum(upper, 0.0)
+    has_size = upper > 0
+    ratio = xp.maximum(lower, 0.0) / xp.where(has_size, upper, 1.0)
+    left = xp.maximum(1.0 - ratio**dimension, float(np.finfo(np.float32).tiny))
+    log_power = dimension * xp.log(xp.where(has_size, upper, 1.0)) + xp.log(left)
+
+    def draw(randomness: Randomness, shape: tuple[int, ...]) -> Array:
+        # log(1 - u (1 - r^d)) / d keeps its digits where both ends are near and r is nearly 1.
+        return upper * xp.exp(xp.log1p(-randomness.uniform(shape) * left) / dimension)
+
+    return Power(draw, xp.where(has_size, log_power, -float("inf")))
+
+
+def unit_vectors(at: Situation, randomness: Randomness, shape: tuple[int, ...]) -> Array:
+    """Draw directions uniformly."""
+    heading = randomness.normal(shape)
+    length = at.xp.sqrt(total(at.xp, heading * heading))
+    return heading / at.xp.where(length > 0, length, 1.0)[..., None]
+
+
+def points_of_unit_ball(at: Situation, randomness: Randomness, shape: tuple[int, ...]) -> Array:
+    """Draw uniformly from the unit ball: a direction, and a radius whose d-th power is uniform."""
+    xp, dimension = at.xp, shape[-1]
+    heading = randomness.normal(shape)
+    length = xp.sqrt(total(xp, heading * heading))
+    length = xp.where(length > 0, length, 1.0)
+    radius = randomness.uniform(shape[:-1]) ** (1.0 / dimension)
+    return heading * (radius / length)[..., None]
+
+
+def points_of_corner(
+    at: Situation, dimension: int, lower: Array, upper: Array
+) -> tuple[Callable[[Randomness, tuple[int, ...]], Array], Array]:
+    """Return a draw from {x >= 0, lower <= sum_i x_i <= upper}, and the logarithm of its volume.
+
+    The d-th power of the sum is uniform between those of its bounds, and the shares are exponentials divided
+    by their sum.
+    """
+    sums = power_between(at, dimension, lower, upper)
+
+    def draw(randomness: Randomness, shape: tuple[int, ...]) -> Array:
+        amount, spacings = sums.draw(randomness, shape), randomness.exponential((*shape, dimension))
+        return spacings * (amount / total(at.xp, spacings))[..., None]
+
+    return draw, sums.log_power - math.lgamma(dimension + 1.0)
+
+
+def log_unit_ball(dimension: int) -> float:
+    """Return the logarithm of the volume of the unit ball."""
+    return 0.5 * dimension * math.log(math.pi) - math.lgamma(0.5 * dimension + 1.0)
+
+
+def log_factorial(at: Situation, count: Array, largest: int) -> Array:
+    """Return the logarithm of the factorial of whole numbers up to the largest one."""
+    xp = at.xp
+    result = xp.zeros_like(count)
+    for number in range(2, largest + 1):
+        result = result + xp.where(count >= number, math.log(number), 0.0 * count)
+    return result

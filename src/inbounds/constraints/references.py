@@ -6,11 +6,13 @@ import dataclasses
 import functools
 import math
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from inbounds.constraints.arrays import LARGE, Array, constant_like, namespace_of
+from inbounds.constraints.expressions import Expression, Shape
 from inbounds.errors import ConstraintError, InvalidInputError
 
 
@@ -34,7 +36,7 @@ class Span(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Reference:
+class Reference(Expression):
     """The affine reading `scale * source[indices] + offset` of an observation or of the previous action.
 
     `indices` is None for all entries, an integer for one number, a `Span` or a tuple of integers for a
@@ -49,31 +51,55 @@ class Reference:
     shape: tuple[int, ...] | None = None
     part: str | None = None
 
-    # numpy must hand `array * reference` over to us instead of making an array of objects.
-    __array_ufunc__ = None
+    # With a number, a reading stays a reading; with all else it becomes a part of an expression.
 
-    def __mul__(self, factor: float) -> Reference:
+    def __mul__(self, factor: Any) -> Any:
+        if not _is_number(factor):
+            return super().__mul__(factor)
         number = _number("multiplied by", factor)
         return dataclasses.replace(self, scale=self.scale * number, offset=self.offset * number)
 
-    __rmul__ = __mul__
+    def __rmul__(self, factor: Any) -> Any:
+        return self * factor if _is_number(factor) else super().__rmul__(factor)
 
-    def __add__(self, shift: float) -> Reference:
+    def __add__(self, shift: Any) -> Any:
+        if not _is_number(shift):
+            return super().__add__(shift)
         return dataclasses.replace(self, offset=self.offset + _number("shifted by", shift))
 
-    __radd__ = __add__
+    def __radd__(self, shift: Any) -> Any:
+        return self + shift if _is_number(shift) else super().__radd__(shift)
 
-    def __neg__(self) -> Reference:
+    def __neg__(self) -> Any:
         return self * -1.0
 
-    def __sub__(self, shift: float) -> Reference:
-        return self + (-_number("shifted by", shift))
+    def __sub__(self, shift: Any) -> Any:
+        return self + (-_number("shifted by", shift)) if _is_number(shift) else super().__sub__(shift)
 
-    def __rsub__(self, shift: float) -> Reference:
-        return -self + shift
+    def __rsub__(self, shift: Any) -> Any:
+        return -self + shift if _is_number(shift) else super().__rsub__(shift)
 
-    def __truediv__(self, divisor: float) -> Reference:
+    def __truediv__(self, divisor: Any) -> Any:
+        if not _is_number(divisor):
+            return super().__truediv__(divisor)
+        if divisor == 0:
+            raise ConstraintError(f"{self} is divided by zero. Divide by another number.")
         return self * (1.0 / _number("divided by", divisor))
+
+    @functools.cached_property
+    def own_shape(self) -> Shape:
+        """The shape of what is read in a single state."""
+        if self.shape is not None:
+            return self.shape
+        return () if isinstance(self.indices, int) else (self.size(),)
+
+    def references(self) -> Iterator[Reference]:
+        """Yield this reference."""
+        yield self
+
+    def replaced(self, change: Callable[[Reference], Reference]) -> Reference:
+        """Return what the change makes of this reference."""
+        return change(self)
 
     def reshape(self, *shape: int) -> Reference:
         """Read the entries as an array of this shape, row by row."""
@@ -234,8 +260,12 @@ def reference_from_json(data: dict[str, Any]) -> Reference:
     return Reference(source, indices, scale, offset, shape)
 
 
-def _number(action: str, value: object) -> float:
-    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _number(action: str, value: Any) -> float:
+    if _is_number(value):
         number = float(value)
         if math.isfinite(number):
             return number

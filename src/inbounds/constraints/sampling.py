@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, is_everywhere, is_traced, largest
+from inbounds.constraints.arrays import Array, convert, is_everywhere, is_jax, is_traced, largest
+from inbounds.constraints.box import BoxLike
 from inbounds.constraints.constraint import STRICT_MARGINS, Constraint
 from inbounds.constraints.envelopes import Envelope, bounding_box, smallest_envelope
-from inbounds.constraints.intersection import BoxLike
+from inbounds.constraints.oracle import Oracle
 from inbounds.constraints.polytope import Polytope
 from inbounds.constraints.randomness import Randomness
+from inbounds.constraints.simplices import Simplices
 from inbounds.constraints.situation import Situation, read_situation
 from inbounds.constraints.union import Union
 from inbounds.errors import ConstraintError, EmptySetError
@@ -22,6 +24,9 @@ ROUNDS = 256
 
 MOST_ENTRIES_OF_POLYTOPE = 4
 """In more dimensions than this a polytope fills so little of its box that rejection is not even tried."""
+
+MOST_TRIES = 40
+"""How often a step of a walk in an oracle tries a point of the chord before it waits; a few are mostly enough."""
 
 FAR = 1e7
 """A set that reaches this far from its interior point is taken to be unbounded."""
@@ -41,6 +46,15 @@ class Shape(NamedTuple):
 
     centre: Array
     ways: Array
+
+
+class Chord(NamedTuple):
+    """The part of a line that is still tried, the point found on it, and whether it is found."""
+
+    low: Array
+    high: Array
+    moved: Array
+    is_found: Array
 
 
 class Filling(NamedTuple):
@@ -68,6 +82,14 @@ def _candidates(
     constraint: Constraint, rng: Any, at: Situation, dimension: int, shape: tuple[int, ...]
 ) -> Array:
     """Draw actions that are accepted wherever the set has any that are."""
+    if isinstance(constraint, Simplices):
+        # A product is drawn group by group: tried together, a group that fails would spoil the others.
+        parts = zip(constraint.parts, constraint.groups, strict=True)
+        pieces = [
+            _candidates(part, _own_source(rng, index), at, len(group), shape)
+            for index, (part, group) in enumerate(parts)
+        ]
+        return constraint.assembled(at, pieces)
     randomness = Randomness(rng, at)
     is_sliver = dimension > MOST_ENTRIES_OF_POLYTOPE and any(
         isinstance(member, Polytope) for member in constraint.members()
@@ -91,6 +113,15 @@ def _candidates(
     if bool(at.xp.all(filling.is_final)):
         return filling.actions
     return _completed(constraint, randomness, at, filling)
+
+
+def _own_source(rng: Any, index: int) -> Any:
+    """Return a source of random numbers for one of several draws; a numpy Generator goes on by itself."""
+    if not is_jax(rng):
+        return rng
+    import jax
+
+    return jax.random.fold_in(rng, index)
 
 
 def _accepted(constraint: Constraint, at: Situation, drawn: Array) -> Array:
@@ -149,6 +180,8 @@ def walked(
         heading = xp.matmul(mixture[..., None, :], ways)[..., 0, :]
         size = largest(xp, xp.abs(heading))[..., None]
         heading = heading / xp.where(size > 0, size, 1.0)
+        if isinstance(constraint, Oracle) and constraint.within is not None:
+            return _tried(constraint, constraint.within, randomness, at, point, heading)
         ahead, behind = (constraint.reach(at, point, way) for way in (heading, -heading))
         # Only an empty set, which has no point to walk from, lets one go on for ever.
         ahead, behind = (xp.where(xp.isfinite(length), length, 0.0) for length in (ahead, behind))
@@ -159,6 +192,40 @@ def walked(
         return xp.where(constraint.accepts(at, moved)[..., None], moved, point)
 
     return randomness.repeat(steps_of_hit_and_run(dimension), one_step, centre)
+
+
+def _tried(
+    constraint: Oracle,
+    within: Constraint,
+    randomness: Randomness,
+    at: Situation,
+    point: Array,
+    heading: Array,
+) -> Array:
+    """Draw from the chord of the set around an oracle until the function allows a point.
+
+    Each point that is not allowed becomes the end of the chord on its side of where the walk is (the shrinkage of
+    slice sampling), which keeps the uniform distribution whatever the shape of the set. Looking for the ends of the
+    oracle's own chord would call the function a hundred times as often.
+    """
+    xp, shape = at.xp, tuple(point.shape[:-1])
+
+    def one_try(randomness: Randomness, chord: Chord) -> Chord:
+        place = chord.low + (chord.high - chord.low) * randomness.uniform(shape)
+        there = constraint.within_exact_bounds(at, point + place[..., None] * heading)
+        is_allowed = constraint.accepts(at, there)
+        is_behind = place < 0
+        return Chord(
+            xp.where(is_behind, place, chord.low),
+            xp.where(is_behind, chord.high, place),
+            xp.where((is_allowed & ~chord.is_found)[..., None], there, chord.moved),
+            chord.is_found | is_allowed,
+        )
+
+    ahead, behind = (within.reach(at, point, way) for way in (heading, -heading))
+    ahead, behind = (xp.where(xp.isfinite(length), length, 0.0) for length in (ahead, behind))
+    chord = Chord(-behind, ahead, point, xp.zeros(shape, dtype=xp.bool))
+    return randomness.repeat_while(MOST_TRIES, lambda state: ~xp.all(state.is_found), one_try, chord).moved
 
 
 def shape_of(constraint: Constraint, at: Situation, dimension: int, *, refuses: bool = True) -> Shape:

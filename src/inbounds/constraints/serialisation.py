@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.expressions import Expression, expression_from_json
 from inbounds.constraints.references import Reference, reference_from_json
 from inbounds.errors import ConstraintError
 from inbounds.limits import MOST_CONSTRAINTS, MOST_NUMBERS
 
 # Where each kind of constraint lives. Only these can be read from a file.
 HOMES = {
-    "Ball": "ball",
+    "Ball": "ellipsoid",
     "Box": "box",
     "Ellipsoid": "ellipsoid",
     "Intersection": "intersection",
     "Oracle": "oracle",
     "Polytope": "polytope",
-    "PowerBudget": "weighted_sum",
-    "RateLimit": "rate_limit",
+    "PowerBudget": "level_set",
+    "RateLimit": "box",
+    "Shell": "shell",
     "Simplex": "sum_band",
+    "Simplices": "simplices",
     "SumBand": "sum_band",
     "Union": "union",
-    "WeightedL1": "weighted_sum",
+    "WeightedL1": "level_set",
 }
+
+BUILDERS = {"Intersection": "joined"}
+"""Kinds that are not built by their constructor: an intersection that holds a union becomes a union."""
 
 RUNS_CODE = ("Oracle",)
 """Kinds that name a function; it is only imported when the caller allows it."""
@@ -46,6 +53,7 @@ def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
 def constraint_from_json(data: Any, *, allow_code: bool = False) -> Constraint:
     """Build a constraint from plain data; what names a function is refused unless `allow_code=True`."""
     _require_moderate(data)
+    _require_few(_distributed(data, 0).sets)
     return _read(data, allow_code, 0)
 
 
@@ -62,12 +70,50 @@ def _require_moderate(data: Any) -> None:
                 inside += one
             else:
                 numbers += 1
-        if constraints > MOST_CONSTRAINTS or numbers > MOST_NUMBERS:
+        if numbers > MOST_NUMBERS:
             raise ConstraintError(
-                f"the constraint is made of more than {MOST_CONSTRAINTS} sets or {MOST_NUMBERS:,} numbers, which takes "
-                f"too long to build. Say it with fewer, such as one Polytope with several rows."
+                f"the constraint is made of more than {MOST_NUMBERS:,} numbers, which takes too long to build. Say it "
+                f"with fewer."
             )
+        _require_few(constraints)
         level = inside
+
+
+class Distributed(NamedTuple):
+    """How many members a set has once intersections are inside unions, and of how many sets these are made."""
+
+    members: int
+    sets: int
+
+
+def _distributed(data: Any, depth: int) -> Distributed:
+    """Count what a description is made of after (A | B) & C has become (A & C) | (B & C), without building it."""
+    _require_flat(depth)
+    held = data.get("constraints") if isinstance(data, Mapping) else None
+    parts = [
+        _distributed(part["constraint"], depth + 1)
+        for part in (held if isinstance(held, list) else ())
+        if isinstance(part, Mapping) and "constraint" in part
+    ]
+    if not parts:
+        return Distributed(1, 1)
+    if data.get("kind") == "Union":
+        return Distributed(sum(part.members for part in parts), sum(part.sets for part in parts))
+    members = math.prod(part.members for part in parts)
+    return Distributed(members, sum(part.sets * (members // part.members) for part in parts))
+
+
+def _require_few(sets: int) -> None:
+    if sets > MOST_CONSTRAINTS:
+        raise ConstraintError(
+            f"the constraint is made of more than {MOST_CONSTRAINTS} sets, those included that intersections of unions "
+            f"consist of, which takes too long to build. Say it with fewer, such as one Polytope with several rows."
+        )
+
+
+def _require_flat(depth: int) -> None:
+    if depth > LARGEST_DEPTH:
+        raise ConstraintError(f"constraints are nested more than {LARGEST_DEPTH} deep. Flatten the file.")
 
 
 def _described(constraint: Constraint) -> dict[str, Any]:
@@ -86,6 +132,8 @@ def _plain(value: Any) -> Any:
         return {"constraint": _described(value)}
     if isinstance(value, Reference):
         return {"reference": value.to_json()}
+    if isinstance(value, Expression):
+        return {"expression": value.to_json()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
@@ -114,14 +162,13 @@ def _numbers(value: Any) -> Any:
 
 
 def _read(data: Any, allow_code: bool, depth: int) -> Constraint:
-    if depth > LARGEST_DEPTH:
-        raise ConstraintError(f"constraints are nested more than {LARGEST_DEPTH} deep. Flatten the file.")
+    _require_flat(depth)
     if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
         raise ConstraintError(
             f"a constraint is an object with a 'kind' and its arguments, got {_shortened(data)}. "
             f"Write it with constraint.to_json()."
         )
-    kind = data["kind"]
+    kind: str = data["kind"]
     if kind not in HOMES:
         raise ConstraintError(f"no constraint is called {kind!r}. Known: {', '.join(HOMES)}. Correct 'kind'.")
     if kind in RUNS_CODE and not allow_code:
@@ -130,7 +177,9 @@ def _read(data: Any, allow_code: bool, depth: int) -> Constraint:
             f"Pass allow_code=True if you trust where this file comes from."
         )
     arguments = {name: _value(value, allow_code, depth) for name, value in data.items() if name != "kind"}
-    constructor = getattr(importlib.import_module(f"inbounds.constraints.{HOMES[kind]}"), kind)
+    constructor = getattr(
+        importlib.import_module(f"inbounds.constraints.{HOMES[kind]}"), BUILDERS.get(kind, kind)
+    )
     try:
         constraint = constructor(**arguments)
     except (TypeError, AttributeError) as error:
@@ -149,10 +198,12 @@ def _value(value: Any, allow_code: bool, depth: int) -> Any:
             return _read(value["constraint"], allow_code, depth + 1)
         if set(value) == {"reference"} and isinstance(value["reference"], dict):
             return reference_from_json(value["reference"])
+        if set(value) == {"expression"}:
+            return expression_from_json(value["expression"], reference_from_json)
         if set(value) == {"number"} and value["number"] in ("inf", "-inf"):
             return float(value["number"])
         raise ConstraintError(
-            f"{_shortened(value)} is neither a constraint, a reference nor a number. "
+            f"{_shortened(value)} is neither a constraint, a reference, an expression nor a number. "
             f"Write the file with constraint.to_json()."
         )
     if isinstance(value, list):

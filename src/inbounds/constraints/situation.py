@@ -1,4 +1,4 @@
-"""Where a constraint is asked: the array library, its number type, and what parameters are read from."""
+"""Where a constraint is asked, and the numbers it was given: how they are kept, read, compared and shown."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from inbounds.constraints.arrays import (
     without_gradient,
     working_dtype,
 )
+from inbounds.constraints.evaluation import Evaluation
+from inbounds.constraints.expressions import Constant, Expression, holds_expression
+from inbounds.constraints.functions import stack
 from inbounds.constraints.references import Reference
-from inbounds.errors import InvalidInputError
+from inbounds.errors import ConstraintError, InvalidInputError
 
 Parameter = Any
-"""A number, an array, or a `Reference` to entries of the observation."""
+"""A number, an array, or an `Expression` of the observation and the previous action."""
 
 RELATIVE_MARGIN = 1e-6
 """How far inside its bound an action must lie, relative to the row, for `contains` to accept it."""
@@ -44,7 +47,8 @@ class Situation(NamedTuple):
     `margins` says how many margins a row must keep to be accepted, which is one but where a float32 result
     has to be accepted in float64 as well; `slack` says how many a projection aims at, so that rounding does
     no harm. No number in the action, the observation and the previous action is larger than `size`, which is
-    infinite where they were not looked at.
+    infinite where they were not looked at. `known` keeps the values of expressions for the questions that follow
+    from one; compiled functions have None, since what one branch computes is not known in another.
     """
 
     xp: Any
@@ -56,6 +60,7 @@ class Situation(NamedTuple):
     margins: float = 1.0
     slack: float = 1.2
     size: float = float("inf")
+    known: dict[tuple[int, str], Any] | None = None
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -71,11 +76,13 @@ class Situation(NamedTuple):
         """
         if isinstance(parameter, Reference):
             read = parameter.read(self.source_of(parameter))
-            if self.size > parameter.overflows_beyond:
+            if self.size >= parameter.overflows_beyond:  # the size of what is traced is infinite
                 is_finite = self.xp.isfinite(read)
                 if self.xp is not np or not is_everywhere(is_finite):
                     read = self.xp.where(is_finite, read, float("nan"))
             return _with_axes(read, parameter, axes)
+        if isinstance(parameter, Expression):
+            return _with_axes(self._computed(parameter, "value"), parameter, axes)
         array = parameter if self.xp is np else convert(parameter, self.xp, self.dtype, self.device)
         return array if array.ndim >= axes else array[(None,) * (axes - array.ndim)]
 
@@ -85,10 +92,31 @@ class Situation(NamedTuple):
         The two differ where an offset cancels what was read; float32 observations make such a difference
         uncertain.
         """
+        if isinstance(parameter, Expression) and not isinstance(parameter, Reference):
+            return _with_axes(self._computed(parameter, "magnitude"), parameter, axes)
         if not isinstance(parameter, Reference) or parameter.offset == 0.0:
             return self.xp.abs(self.value(parameter, axes))
         read = parameter.read_unscaled(self.source_of(parameter))
         return self.xp.abs(_with_axes(read, parameter, axes)) * abs(parameter.scale) + abs(parameter.offset)
+
+    def alone(self, place: tuple[int, ...], lead: tuple[int, ...]) -> Situation:
+        """Return the situation of one place of a batch whose axes are `lead`."""
+
+        def here(source: Array | None) -> Array | None:
+            return None if source is None else self.xp.broadcast_to(source, (*lead, source.shape[-1]))[place]
+
+        return self._replace(observation=here(self.observation), previous_action=here(self.previous_action))
+
+    def _computed(self, parameter: Expression, what: str) -> Array:
+        """Return the value or the magnitude of an expression, computed once for the same arrays."""
+        if self.known is None:
+            return getattr(Evaluation(parameter, self), what)()
+        sources = (self.observation, self.previous_action)
+        entry = self.known.get((id(parameter), what))
+        if entry is None or entry[0][0] is not sources[0] or entry[0][1] is not sources[1]:
+            entry = sources, getattr(Evaluation(parameter, self), what)()
+            self.known[id(parameter), what] = entry
+        return entry[1]
 
     def quietly(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns; numpy does not warn of overflow, of which the answer tells already."""
@@ -159,17 +187,12 @@ def read_situation(like: Array, observation: Any, previous_action: Any, size: fl
         size = max(size, require_finite("previous action", before))
         before = convert(before, xp, dtype, device)
     size = size if xp is np else float("inf")
-    return Situation(xp, dtype, seen, before, device, is_single, slack=slack, size=size)
+    known: dict[tuple[int, str], Any] | None = {} if xp is np else None
+    return Situation(xp, dtype, seen, before, device, is_single, slack=slack, size=size, known=known)
 
 
-def _with_axes(read: Array, parameter: Reference, axes: int) -> Array:
-    own = (
-        len(parameter.shape)
-        if parameter.shape is not None
-        else 0
-        if isinstance(parameter.indices, int)
-        else 1
-    )
+def _with_axes(read: Array, parameter: Expression, axes: int) -> Array:
+    own = len(parameter.own_shape)
     if own == axes + 1 and read.shape[-1] == 1:
         return read[..., 0]
     if own > axes:
@@ -179,3 +202,85 @@ def _with_axes(read: Array, parameter: Reference, axes: int) -> Array:
             f"Name fewer entries."
         )
     return read[(..., *(None,) * (axes - own), *(slice(None),) * own)] if own < axes else read
+
+
+_KINDS = {0: "a number", 1: "a number or a vector", 2: "a matrix"}
+
+
+def parameter(owner: str, name: str, value: Any, axes: int, *, is_finite: bool = True) -> Any:
+    """Keep an expression as it is and turn numbers into a read-only float64 array with at most `axes` axes.
+
+    A single number stays an array without axes: it holds for every entry, whatever the dimension of the
+    action. A list with expressions among its entries becomes an expression.
+    """
+    if isinstance(value, Reference):
+        return value
+    if holds_expression(value):
+        value = stack(value)
+    if isinstance(value, Constant):
+        value = value.array
+    if isinstance(value, Expression):
+        return _fitting(owner, name, value, axes)
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConstraintError(
+            f"{owner}: {name} is {value!r}, but {_KINDS[axes]} is expected. Pass numbers or obs[...]."
+        ) from error
+    if array.ndim > axes or (axes == 2 and array.ndim != 2) or array.size == 0:
+        raise ConstraintError(
+            f"{owner}: {name} has shape {array.shape}, but {_KINDS[axes]} is expected. Change its shape."
+        )
+    if np.any(np.isnan(array)) or (is_finite and not np.all(np.isfinite(array))):
+        raise ConstraintError(
+            f"{owner}: {name} holds a value that is not a finite number: {value!r}. Correct it."
+        )
+    array.flags.writeable = False
+    return array
+
+
+def _fitting(owner: str, name: str, value: Expression, axes: int) -> Expression:
+    """Refuse an expression with more axes than there may be; one with a single entry may stand for a number."""
+    shape = value.own_shape
+    if len(shape) <= axes or (len(shape) == axes + 1 and shape[-1] in (1, None)):
+        return value
+    raise ConstraintError(
+        f"{owner}: {name} is {value}, which has shape {shape}, but {_KINDS[axes]} is expected. Name fewer "
+        f"entries, or make one number of them with ib.sum or ib.dot."
+    )
+
+
+def length(owner: str, **vectors: Any) -> int | None:
+    """Return the number of entries that vectors agree on; None where all are single numbers or unknown."""
+    known: dict[str, int] = {}
+    for name, value in vectors.items():
+        entries = value.size() if isinstance(value, Expression) else len(value) if np.ndim(value) else None
+        if entries is not None:
+            known[name] = entries
+    if len(set(known.values())) > 1:
+        listed = ", ".join(f"{name} has {entries}" for name, entries in known.items())
+        raise ConstraintError(
+            f"{owner}: the numbers of entries differ: {listed}. Give all of them the same length."
+        )
+    return next(iter(known.values()), None)
+
+
+def show(value: Any) -> str:
+    """Write a parameter for a formula: expressions and short arrays as they are, longer ones by range."""
+    if isinstance(value, Expression):
+        return str(value)
+    array = np.asarray(value)
+    if array.ndim == 0 or np.all(array == array.flat[0]):
+        return f"{float(array.flat[0]):g}"
+    if array.size <= 4:
+        return "(" + ", ".join(f"{float(entry):g}" for entry in array.ravel()) + ")"
+    return f"[{array.min():g}..{array.max():g}]"
+
+
+def entry(value: Any, index: int) -> str:
+    """Write one entry of a vector parameter for the name of a row."""
+    if isinstance(value, Expression):
+        if not value.own_shape:
+            return str(value)
+        return f"{value}[{index}]" if isinstance(value, Reference) else f"({value})[{index}]"
+    return f"{float(value if np.ndim(value) == 0 else value[index]):g}"

@@ -1,15 +1,16 @@
-"""How far entries must move together until their sum meets a target: the engine of the closed forms."""
+"""How far entries must move, together or in turn, until a sum meets a target: the engine of the closed forms."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from inbounds.constraints.arrays import (
     Array,
     clip,
+    constant_like,
     is_jax,
     largest,
     least,
@@ -17,6 +18,8 @@ from inbounds.constraints.arrays import (
     total,
     without_gradient,
 )
+from inbounds.constraints.box import Bounds, corner
+from inbounds.constraints.situation import Situation
 
 MANY_ENTRIES = 32
 """Above this dimension an interval is halved: comparing all moments with all entries grows as its square."""
@@ -172,6 +175,17 @@ def corrected(
     return clip(xp, point - step[..., None] * direction, *bounds)
 
 
+def sign_changes(xp: Any, point: Array, direction: Array) -> tuple[Array, Array]:
+    """Return when each entry of a ray passes zero, and which entries do: not those that stand still or nearly so.
+
+    The moment is 0 for the others, whose change of sign is never, or later than float64 can say.
+    """
+    is_moving = direction != 0
+    moments = -point / xp.where(is_moving, direction, 1.0)
+    is_moving = is_moving & xp.isfinite(moments)
+    return xp.where(is_moving, moments, 0.0), is_moving
+
+
 def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: Array, bound: Array) -> Array:
     """Return the largest t >= 0 with constant + sum_i max(before_i (t-kink_i), after_i (t-kink_i)) <= bound.
 
@@ -190,3 +204,37 @@ def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: A
     is_rising = slope > 0
     further = xp.maximum(room, 0.0) / xp.where(is_rising, slope, 1.0)
     return xp.where(is_rising, last[..., 0] + further, float("inf"))
+
+
+@runtime_checkable
+class FarthestInBox(Protocol):
+    """A constraint that has a closed form for the farthest point of itself and any box together."""
+
+    def farthest_in_box(self, at: Situation, direction: Array, bounds: Bounds) -> Array:
+        """Return a point of the set and the box that is farthest along a direction."""
+
+
+def greedy_fill(xp: Any, capacity: Array, cost: Array, preference: Array, budget: Array) -> Array:
+    """Return how much of each capacity is filled, in the order of preference, until the budget is spent.
+
+    Filling entry i entirely costs cost_i * capacity_i; entries without a cost are filled in any case. The share
+    of each entry follows from what all entries before it cost: every pair is compared, nothing is sorted.
+    """
+    has_cost = cost > 0
+    price = xp.where(has_cost, cost * xp.where(has_cost, capacity, 0.0), 0.0)
+    rival, own = preference[..., None, :], preference[..., :, None]
+    comes_first = constant_like(preference, np.tri(capacity.shape[-1], k=-1, dtype=bool))
+    is_before = (rival > own) | ((rival == own) & comes_first)
+    spent = total(xp, xp.where(is_before, price[..., None, :], 0.0))
+    left = xp.maximum(budget[..., None] - spent, 0.0) / xp.where(has_cost, cost, 1.0)
+    return xp.where(has_cost, xp.minimum(left, capacity), capacity)
+
+
+def fill_towards_corner(
+    xp: Any, direction: Array, cost: Array, start: Array, bounds: Bounds, budget: Array
+) -> Array:
+    """Go from the start to the corner of a box that lies farthest, best gain for its cost first."""
+    distance = xp.abs(xp.where(direction == 0, 0.0, corner(xp, direction, bounds) - start))
+    gain = xp.abs(direction) / xp.where(cost > 0, cost, 1.0)
+    filled = greedy_fill(xp, distance, cost, gain, budget)
+    return clip(xp, start + xp.where(direction < 0, -filled, filled), *bounds)

@@ -10,7 +10,6 @@ import numpy as np
 
 from inbounds.constraints.arrays import Array, convert, is_traced, largest, least, stack_rows, worst_row
 from inbounds.constraints.constraint import Constraint
-from inbounds.constraints.members import as_constraints, common_size
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError, EmptySetError
 from inbounds.limits import MOST_CONSTRAINTS
@@ -201,13 +200,29 @@ def _one_by_one(member: Constraint, at: Situation, action: Array, move: Move) ->
     lead = np.broadcast_shapes(action.shape[:-1], at.batch)
     moved = np.array(np.broadcast_to(action, (*lead, action.shape[-1])))
 
-    def here(source: Array | None, place: tuple[int, ...]) -> Array | None:
-        return None if source is None else at.xp.broadcast_to(source, (*lead, source.shape[-1]))[place]
-
     for place in np.ndindex(*lead):
-        alone = at._replace(
-            observation=here(at.observation, place), previous_action=here(at.previous_action, place)
-        )
+        alone = at.alone(place, lead)
         with contextlib.suppress(EmptySetError):
             moved[place] = np.asarray(move(member, alone, at.xp.asarray(moved[place])))
     return convert(moved, at.xp, at.dtype, at.device)
+
+
+def as_constraints(kind: str, sign: str, given: Any) -> tuple[Constraint, ...]:
+    """Return the members that a union or an intersection was given; refuse anything but a list of constraints."""
+    members: tuple[Any, ...] = tuple(given) if isinstance(given, Sequence) else ()
+    wrong = [member for member in members if not isinstance(member, Constraint)]
+    if wrong or not isinstance(given, Sequence):
+        problem = f"{wrong[0]!r} is not a constraint" if wrong else f"{given!r} is not a list of constraints"
+        raise ConstraintError(
+            f"{kind}: {problem}. Join sets such as Box(-1.0, 1.0) with {sign}, or list them."
+        )
+    return members
+
+
+def common_size(members: Sequence[Constraint], purpose: str) -> int | None:
+    """Return of how many entries all members speak, None where none of them tells; refuse those that differ."""
+    sizes = [(member.formula(), member.size()) for member in members if member.size() is not None]
+    if len({size for _, size in sizes}) > 1:
+        listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes)
+        raise ConstraintError(f"these constraints cannot {purpose}: {listed}. Give them the same dimension.")
+    return sizes[0][1] if sizes else None

@@ -1,19 +1,69 @@
-"""How an infeasible action becomes a feasible one in bounded time: along a ray, by projection, or not at all."""
+"""How anything is asked for an action, and how an infeasible one becomes feasible in bounded time."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from inbounds.constraints import Constraint, Polytope, SumBand
-from inbounds.constraints.arrays import all_finite
+from inbounds.constraints import Constraint, Polytope, RateLimit, Shell, SumBand
+from inbounds.constraints.arrays import all_finite, require_no_mask, worst_row
+from inbounds.constraints.expressions import Expression
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation
 from inbounds.deploy.interventions import Kind
-from inbounds.errors import ConstraintError, EmptySetError, InfeasibleActionError
+from inbounds.errors import (
+    ConfigurationError,
+    ConstraintError,
+    EmptySetError,
+    InfeasibleActionError,
+    InvalidInputError,
+)
+
+Proposer = Callable[[Any, NDArray[np.float64] | None], Any]
+"""A function of the observation and of the action executed before it."""
+
+
+def proposer(policy: Any, deterministic: bool = False) -> Proposer:
+    """Return how to ask a policy: `act`, `predict` as stable-baselines3 has it, or a plain call.
+
+    The previous action is passed to an `act` that takes it; `deterministic` to an `act` or `predict` that does.
+    """
+    if hasattr(policy, "act"):
+        known = inspect.signature(policy.act).parameters
+        fixed = {"deterministic": deterministic} if "deterministic" in known else {}
+        if "previous_action" in known:
+            return lambda observation, before: policy.act(observation, previous_action=before, **fixed)
+        return lambda observation, _: policy.act(observation, **fixed)
+    if hasattr(policy, "predict"):
+        return lambda observation, _: policy.predict(observation, deterministic=deterministic)[0]
+    if callable(policy):
+        return lambda observation, _: policy(observation)
+    raise ConfigurationError(
+        f"{policy!r} cannot be asked for an action. Pass an object with act(observation) or "
+        f"predict(observation), or a function."
+    )
+
+
+def vector(name: str, value: Any, dtype: type[np.float64] | None = np.float64) -> NDArray[Any]:
+    """Return one vector of real numbers, of its own type for `dtype=None`; anything else is refused."""
+    require_no_mask(name, value)
+    try:
+        array = np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"the {name} is not an array of numbers ({error}). Pass a vector of floats."
+        ) from error
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidInputError(
+            f"the {name} is {array.dtype} of shape {array.shape}, but one vector of real numbers is expected. "
+            f"Flatten it, and pass one at a time."
+        )
+    return array
+
 
 Vector = NDArray[np.float64]
 Action = NDArray[np.floating]
@@ -61,12 +111,18 @@ class Correction:
 
     def excess(self, place: Place, action: Action) -> float:
         """Return the violation of a finite action, in float64: +infinity where it overflows."""
+        return float(worst_row(np, self.rows(place, action)))
+
+    def rows(self, place: Place, action: Action) -> Vector:
+        """Return the excess of a finite action over every limit, in float64."""
         if action.size != self._size:  # let the constraint say what it expects
             observation, before = place
-            return float(self.constraint.violation(observation, action, previous_action=before))
-        at = Situation(np, np.float64, *place)
-        at.require_fitting(action.shape[-1])
-        return float(at.quietly(self.constraint.worst_excess, at, action.astype(np.float64)))
+            at, array, _ = self.constraint.situation(observation, action.astype(np.float64), before)
+        else:
+            at, array = Situation(np, np.float64, *place), action.astype(np.float64)
+            at.require_fitting(action.shape[-1])
+        rows: Vector = at.quietly(self.constraint.excess, at, array)
+        return rows
 
     def moved(self, place: Place, action: Action) -> Moved:
         """Return a feasible action near a finite one that is not."""
@@ -131,7 +187,8 @@ class Correction:
 def reads_observation(constraint: Constraint) -> bool:
     """Tell whether the set cannot be known without an observation; one that reads the previous action alone can."""
     for member in constraint.members():
-        read = [value for value in member.parameters().values() if isinstance(value, Reference)]
+        values = (value for value in member.parameters().values() if isinstance(value, Expression))
+        read = [reference for value in values for reference in value.references()]
         if any(one.source == "observation" for one in read) or (not read and not member.is_constant()):
             return True
     return False
@@ -141,10 +198,35 @@ def has_quick_interior(constraint: Constraint) -> bool:
     """Tell whether an interior point costs less than a projection.
 
     It does where it never changes, and for curved sets. Only for linear rows that move with the state it is a
-    program of its own, while projecting on them takes a few steps of an active-set method.
+    program of its own, while projecting on them takes a few steps of an active-set method. In a shell, a ray ends at
+    the hole, far from an action on the other side, and the projection is a closed form.
     """
+    members = constraint.members()
+    if any(isinstance(member, Shell) for member in members):
+        return False
     if constraint.is_constant():
         return True
-    members = constraint.members()
     bands = sum(isinstance(member, SumBand) for member in members)
     return bands < 2 and not any(isinstance(member, Polytope) for member in members)
+
+
+def leaving_type(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the number type of what leaves, one of two."""
+    try:
+        chosen: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:  # no type at all
+        chosen = np.dtype(np.void)
+    if chosen not in (np.float32, np.float64):
+        raise ConfigurationError(f"dtype={dtype!r} is neither np.float32 nor np.float64. Use one of them.")
+    return chosen
+
+
+def observed_previous(constraint: Constraint) -> list[Reference]:
+    """Return where an observation holds the previous action itself, as far as rate limits say so."""
+    limits = [member.previous for member in constraint.members() if isinstance(member, RateLimit)]
+    return [
+        read
+        for read in limits
+        if isinstance(read, Reference)
+        and (read.source, read.scale, read.offset, read.part) == ("observation", 1.0, 0.0, None)
+    ]

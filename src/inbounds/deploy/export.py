@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,116 @@ import numpy as np
 from safetensors.numpy import save
 
 from inbounds.constraints import Constraint
-from inbounds.deploy.acting import Policy
-from inbounds.deploy.export_manifest import (
+from inbounds.constraints.expressions import Expression
+from inbounds.constraints.references import Reference
+from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy, query_of
+from inbounds.deploy.onnx_namespace import Namespace, new_namespace
+from inbounds.deploy.policy import (
     ARRAYS,
     FORMAT,
     GRAPH,
     MANIFEST,
     VERSION,
-    identity,
-    sealed,
-)
-from inbounds.deploy.onnx_policy import FEASIBLE, UNFILTERED, policy_model
-from inbounds.deploy.policy import (
     Plan,
+    identity,
     known_constraint,
     names_code,
     policy_of,
     read_plan,
+    sealed,
 )
 from inbounds.errors import ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
-from inbounds.policies.stored_networks import named_arrays
+from inbounds.policies.heads import named_arrays
 from inbounds.storage.files import write_folder
 from inbounds.storage.sealed_arrays import checksum, checksum_of_json
+
+FEASIBLE = (
+    "Feasible by construction: the first of the proposals that lies in C(s), or else the projection of the last "
+    "one, decided in float64. 'accepted' is the number of the proposal, -1 for a projection, and -2 where no "
+    "action was found (an empty set, or inputs that are not finite); then the action is NaN."
+)
+UNFILTERED = (
+    "NOT feasible by construction: the constraint is a function that no graph can hold. Every proposal must pass "
+    "a filter before it is executed, such as inbounds.SafetyFilter(constraint).correct(observation, proposal)."
+)
+
+
+def policy_model(policy: Policy, proposals: int, facts: dict[str, str], *, is_filtered: bool) -> Any:
+    """Return the graph of a policy for one state per call; `facts` become its metadata.
+
+    Inputs: `observation` (float64, since constraints are decided in it), `noise` (proposals x d, float32) where
+    the policy draws, `preference` where it takes one, `previous_action` (float64) where the constraint reads it.
+    With `is_filtered=False` the graph ends with the raw proposals.
+    """
+    xp = new_namespace()
+    graph, size = xp.graph, policy.action_size
+    observation = graph.input("observation", (policy.observation_size,), np.float64)
+    noise = previous = preference = None
+    if policy.head.takes_noise:
+        noise = graph.input("noise", (proposals, size), np.float32)
+    if policy.preference is not None:
+        preference = graph.input("preference", policy.preference.shape, np.float32)
+    if is_filtered and reads_previous_action(policy.constraint):
+        previous = graph.input("previous_action", (size,), np.float64)
+    output = policy.head.output(policy.parameters, xp.astype(observation, np.float32)[None, :], preference)
+    query = query_of(observation, previous, output, noise)
+    candidates = policy.head.actions(policy, policy.parameters, query)
+    if not is_filtered:
+        return graph.model({"proposals": candidates}, facts, UNFILTERED)
+    action, accepted = _decision(xp, policy, observation, previous, candidates)
+    return graph.model({"action": action, "accepted": accepted}, facts, FEASIBLE)
+
+
+def _decision(
+    xp: Namespace, policy: Policy, observation: Any, previous: Any, candidates: Any
+) -> tuple[Any, Any]:
+    constraint = policy.constraint
+    at, exact, _ = constraint.situation(observation, candidates, previous)
+    # A sum is finite only where all its terms are, and nothing else would notice an input that no set reads.
+    is_sound = xp.isfinite(xp.sum(observation if previous is None else xp.concat([observation, previous])))
+    # Runtimes differ in what the larger of a number and NaN is: values that are not finite are looked for here.
+    for expression in expressions_of(constraint):
+        if not isinstance(expression, Reference):
+            axes = len(expression.own_shape)
+            for known in (at.value(expression, axes), at.magnitude(expression, axes)):
+                is_sound = is_sound & xp.isfinite(xp.sum(known))
+        elif expression.overflows_beyond < float("inf"):
+            is_sound = is_sound & xp.isfinite(xp.sum(expression.read(at.source_of(expression))))
+    is_accepted = policy.accepted(at, exact) & xp.all(xp.isfinite(exact), axis=-1) & is_sound
+    first = xp.argmax(xp.astype(is_accepted, np.int32), axis=0)
+
+    def accepted() -> tuple[Any, Any]:
+        return xp.take(candidates, first, axis=0), first
+
+    def projected() -> tuple[Any, Any]:
+        moved = constraint.project(observation, candidates[-1], previous_action=previous)
+        moved = xp.where(is_sound, moved, float("nan"))
+        is_answer = xp.all(xp.isfinite(moved))
+        return moved, xp.where(is_answer, np.int64(PROJECTED), np.int64(UNANSWERED))
+
+    chosen: tuple[Any, Any] = xp.cond(xp.take(is_accepted, first, axis=0), accepted, projected)
+    return chosen
+
+
+def reads_previous_action(constraint: Constraint) -> bool:
+    """Tell whether a set depends on the action that was executed before."""
+    return any(
+        reference.source == "previous_action"
+        for expression in expressions_of(constraint)
+        for reference in expression.references()
+    )
+
+
+def expressions_of(constraint: Constraint) -> Iterator[Expression]:
+    """Yield all that a set and its members read or compute from the state."""
+    for value in constraint.parameters().values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, Expression):
+                yield part
+            elif isinstance(part, Constraint):
+                yield from expressions_of(part)
+
 
 DEFAULT_FOLDER = "exported"
 FILES = (MANIFEST, ARRAYS, GRAPH)
@@ -117,7 +205,8 @@ def _unfiltered(plan: Plan, constraint: Constraint | None, preference: tuple[flo
     from inbounds.constraints import Box
 
     # The box of actions stands for the set, which the graph does not ask.
-    return policy_of(plan, constraint or Box(plan.box.low, plan.box.high), preference)
+    known = Box(plan.box.low, plan.box.high) if constraint is None else constraint
+    return policy_of(plan, known, preference)
 
 
 def _manifest(plan: Plan, policy: Policy, proposals: int, is_filtered: bool) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.deploy.acting import Policy
-from inbounds.deploy.export_manifest import GRAPH, MANIFEST, read_manifest, require_checksum
-from inbounds.deploy.policy import load
+from inbounds.deploy.policy import GRAPH, MANIFEST, load, read_manifest, require_checksum
 from inbounds.errors import ConfigurationError, EmptySetError, InvalidInputError, MissingDependencyError
 
 

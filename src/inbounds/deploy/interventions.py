@@ -6,14 +6,15 @@ import bisect
 import math
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
+from inbounds.constraints.situation import Situation
 from inbounds.errors import ConfigurationError
 
 Kind = Literal["ray", "projection", "interior_point", "hold", "refused"]
@@ -184,6 +185,101 @@ class InterventionLog:
             lines.append(f"{full}_bucket{_labels({**labels, 'le': _number(end)})} {reached}")
         lines += [f"{full}_sum{_labels(labels)} {_number(seconds)}", f"{full}_count{_labels(labels)} {calls}"]
         return "\n".join(lines) + "\n"
+
+
+class LimitUse(NamedTuple):
+    """How the proposals of a safety filter stood to one limit."""
+
+    name: str
+    """The limit in words."""
+    member: int
+    """Which of the constraint's members it belongs to."""
+    broken: int
+    """How many proposals were beyond it."""
+    near: int
+    """How many kept it, but came within a hundredth of the widest room that was seen."""
+    least_room: float
+    """The least room that a proposal left, in units of the limit; negative beyond it."""
+    widest_room: float
+
+
+NEAR = 0.01
+"""The share of the widest room that counts as near a limit."""
+BLOCK = 256
+"""How many proposals are collected before they are counted together, which costs less than one at a time."""
+
+
+class LimitCounts:
+    """Counts how often proposals break each limit of a set or come near it; one thread writes, others may read."""
+
+    def __init__(self) -> None:
+        """Count nothing yet: how many limits there are is told by the first proposal."""
+        self._lock = threading.Lock()
+        self._waiting: deque[NDArray[np.float64]] = deque()
+        self._broken = self._near = np.zeros(0, dtype=np.int64)
+        self._least = self._widest = np.zeros(0)
+
+    def add(self, rows: NDArray[np.float64]) -> None:
+        """Count a proposal by the excess over each limit; for a set without a fixed size, only those of the first."""
+        self._waiting.append(rows)
+        if len(self._waiting) >= BLOCK:
+            with self._lock:
+                self._count()
+
+    def uses(self, constraint: Constraint, at: Situation, dimension: int) -> list[LimitUse]:
+        """Return the counts of every limit, with names; empty before the first proposal."""
+        names = [
+            (name, index)
+            for index, member in enumerate(constraint.members())
+            for name in member.row_names(at, dimension)
+        ]
+        with self._lock:
+            self._count()
+            columns = (self._broken, self._near, self._least, self._widest)
+            counted = [column.tolist() for column in columns]
+        return [
+            LimitUse(name, member, *numbers)
+            for (name, member), *numbers in zip(names, *counted, strict=False)
+        ]
+
+    def _count(self) -> None:
+        """Count what waits; the caller holds the lock, and the writer may go on appending."""
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not waiting:
+            return
+        if not len(self._broken):
+            limits = len(waiting[0])
+            self._broken, self._near = np.zeros((2, limits), dtype=np.int64)
+            self._least, self._widest = np.full(limits, np.inf), np.full(limits, -np.inf)
+        waiting = [rows for rows in waiting if len(rows) == len(self._broken)]
+        if not waiting:
+            return
+        rooms = -np.array(waiting)
+        rooms = np.where(np.isnan(rooms), -np.inf, rooms)
+        self._least = np.minimum(self._least, rooms.min(axis=0))
+        self._widest = np.maximum(self._widest, rooms.max(axis=0))
+        is_broken = rooms < 0
+        # Of a limit that never leaves any room, such as a fixed entry, every proposal that keeps it is near.
+        is_near = ~is_broken & (rooms <= NEAR * self._widest) & np.isfinite(rooms)
+        self._broken = self._broken + is_broken.sum(axis=0)
+        self._near = self._near + is_near.sum(axis=0)
+
+
+def told(constraint: Constraint, uses: Sequence[LimitUse]) -> str:
+    """Say how many proposals were beyond each member of a set; nothing where none was counted."""
+    counts = [
+        f"{sum(use.broken for use in uses if use.member == index)} x {member.formula()}"
+        for index, member in enumerate(constraint.members())
+    ]
+    return f"; proposals beyond: {', '.join(counts)}" if uses else ""
+
+
+def idle_members(constraint: Constraint, uses: Sequence[LimitUse]) -> list[Constraint]:
+    """Return the members of a set none of whose limits was ever broken or nearly so; unlimited ones do not count."""
+    members = constraint.members()
+    is_limited = {use.member for use in uses if use.widest_room < np.inf}
+    is_binding = {use.member for use in uses if use.broken or use.near}
+    return [members[index] for index in sorted(is_limited - is_binding)]
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -2,22 +2,123 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import safe_open
 
 from inbounds.constraints import Constraint, constraint_from_json
 from inbounds.deploy.acting import Policy
-from inbounds.deploy.export_manifest import MANIFEST, read_arrays, read_manifest
-from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
+from inbounds.errors import CheckpointError, ConfigurationError, EmptySetError, InvalidInputError
 from inbounds.policies.box import ActionBox
 from inbounds.policies.gaussian import before_squashing
-from inbounds.policies.heads import Head, SquashedGaussian, head_from_json
-from inbounds.policies.stored_networks import Arrays
-from inbounds.storage.sealed_arrays import DAMAGE, POLICY_FILES, meaning_of_run, read_json, read_sealed
+from inbounds.policies.heads import Arrays, Head, SquashedGaussian, head_from_json
+from inbounds.storage.sealed_arrays import (
+    DAMAGE,
+    POLICY_FILES,
+    checksum,
+    checksum_of_json,
+    meaning_of_run,
+    read_json,
+    read_sealed,
+)
+
+FORMAT, VERSION = "inbounds policy", 3
+MANIFEST, ARRAYS, GRAPH = "policy.json", "policy.safetensors", "policy.onnx"
+
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "task": str,
+    "learner": dict,
+    "seed": int,
+    "observation_size": int,
+    "action_low": list,
+    "action_high": list,
+    "constraint": dict,
+    "constraint_sha256": str,
+    "head": dict,
+    "preference": (list, type(None)),
+    "arrays": dict,
+    "files": dict,
+}
+
+
+def identity(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return what every file of a folder repeats in its metadata, so that files of two tasks cannot be mixed.
+
+    It is one entry, since the order of several would change the bytes of a file from export to export.
+    """
+    names = ("format", "version", "task", "seed", "constraint_sha256")
+    return {"inbounds": json.dumps({name: manifest[name] for name in names})}
+
+
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the checksum of its own content."""
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    return {**content, "sha256": checksum_of_json(content)}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read policy.json and refuse it where it is damaged, foreign, newer, or contradicts the files beside it."""
+    manifest = read_json(folder / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise damaged(folder, f"{MANIFEST} does not describe a policy")
+    if manifest.get("version") != VERSION:
+        raise CheckpointError(
+            f"{folder} has version {manifest.get('version')!r}, but this library reads {VERSION}. "
+            f"Export it again, or use the version that wrote it."
+        )
+    if manifest != sealed(manifest):
+        raise damaged(folder, f"{MANIFEST} does not match its own checksum")
+    for name, kind in FIELDS.items():
+        if not isinstance(manifest.get(name), kind):
+            raise damaged(folder, f"'{name}' is missing or of another type in {MANIFEST}")
+    if checksum_of_json(manifest["constraint"]) != manifest["constraint_sha256"]:
+        raise damaged(folder, "the constraint does not match its checksum")
+    for name in manifest["files"]:
+        if name not in (ARRAYS, GRAPH):
+            raise damaged(folder, f"{MANIFEST} lists the file {name!r}, which is not part of an export")
+        # The numpy runtime does without the graph, which may have been left behind.
+        if name == ARRAYS or (folder / name).exists():
+            require_checksum(folder, manifest, name)
+    return manifest
+
+
+def require_checksum(folder: Path, manifest: Mapping[str, Any], name: str) -> None:
+    """Refuse a file that is missing, has another size, or other bytes than when it was exported."""
+    path, recorded = folder / name, manifest["files"].get(name)
+    if not isinstance(recorded, dict) or not path.is_file():
+        raise damaged(folder, f"{name} is missing or not listed in {MANIFEST}")
+    size = path.stat().st_size
+    if size != recorded.get("bytes"):
+        raise damaged(folder, f"{name} has {size} bytes instead of {recorded.get('bytes')}")
+    if checksum(path.read_bytes()) != recorded.get("sha256"):
+        raise damaged(
+            folder, f"{name} does not match its checksum: it was changed or belongs to another export"
+        )
+
+
+def read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of policy.safetensors, which must be those that the manifest lists."""
+    with safe_open(folder / ARRAYS, framework="numpy") as opened:
+        written = opened.metadata() or {}
+        if written != identity(manifest):
+            whose = written.get("inbounds", "nothing of ours")
+            raise damaged(folder, f"{ARRAYS} belongs to another export ({whose})")
+        found = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        shapes = {name: list(part.get_shape()) for name, part in found.items()}
+        if shapes != manifest["arrays"]:
+            raise damaged(folder, f"{ARRAYS} holds other arrays than {MANIFEST} lists")
+        return {name: np.asarray(opened.get_tensor(name)) for name in found}
+
+
+def damaged(folder: Path, what: str) -> CheckpointError:
+    """Return the error of a folder that cannot be trusted."""
+    return CheckpointError(f"{folder} cannot be trusted: {what}. Copy it again, or export the run once more.")
 
 
 class Plan(NamedTuple):
@@ -36,7 +137,7 @@ class Plan(NamedTuple):
 
 
 def load(
-    path: str | Path,
+    path: Any,
     seed: int | None = None,
     preference: tuple[float, float] | None = None,
     *,
@@ -47,10 +148,11 @@ def load(
     """Load the policy of a run folder, or of a folder that `inbounds export` wrote.
 
     Args:
-        path: the folder that training or export wrote, or one that holds its config.json and policy.safetensors.
+        path: what `train` or `export` returned, the folder that they wrote, or one that holds its config.json and
+            policy.safetensors.
         seed: which of the trained seeds; the first one by default. The policy's own draws start from it, too.
         preference: weight of reward and of validity, for policies that were learnt for all of them; by default
-            that of the export, or else (0.9, 0.1).
+            that of the export, or the one at which training evaluated the run.
         policy: of a run folder, the last policy or that of the best evaluation.
         constraint: the set of a policy that was trained with an `Oracle`, whose function no file may name.
         task: the name of the task that the policy must be for; any other one is refused.
@@ -59,13 +161,15 @@ def load(
         raise InvalidInputError(
             f"constraint={constraint!r} is not a constraint. Pass the set itself, such as task.constraint."
         )
+    path = getattr(path, "path", path)
     plan = read_plan(path, seed, policy)
     if task is not None and task != plan.task:
         raise InvalidInputError(
             f"{path} holds a policy for '{plan.task}', not for '{task}'. Give the folder of '{task}'."
         )
     try:
-        return policy_of(plan, constraint or known_constraint(plan), preference)
+        known = known_constraint(plan) if constraint is None else constraint
+        return policy_of(plan, known, preference)
     except DAMAGE as error:
         if isinstance(error, InvalidInputError):
             raise
@@ -132,8 +236,8 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
     )
     if chosen is not None and chosen[0] < np.float32(head.min_return_weight):
         raise InvalidInputError(
-            f"preference={preference} weighs the return less than this policy has learnt for, which is "
-            f"{head.min_return_weight:g} to 1. Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
+            f"preference=({chosen[0]:g}, {chosen[1]:g}) weighs the return less than this policy has learnt for, which "
+            f"is {head.min_return_weight:g} to 1. Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
         )
     policy = Policy(
         head,
@@ -156,7 +260,10 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
         )
     if not names_code(plan.constraint):
         # A set that reads what an observation does not have is found now, and not at the first action.
-        constraint.violation(np.zeros(plan.observation_size), plan.box.middle, previous_action=np.zeros(size))
+        with contextlib.suppress(EmptySetError):  # an expression may have no value at zero
+            constraint.violation(
+                np.zeros(plan.observation_size), plan.box.middle, previous_action=np.zeros(size)
+            )
     return policy
 
 
@@ -231,8 +338,15 @@ def _run_plan(folder: Path, seed: int | None, file: str) -> Plan:
         arrays={name: array[wanted - first] for name, array in arrays.items()},
         constraint=dict(config["constraint"]),
         head=head,
-        preference=(0.9, 0.1) if head.preference_size else None,
+        preference=_evaluated_preference(config) if head.preference_size else None,
     )
+
+
+def _evaluated_preference(config: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the preference at which training evaluated the policy; a file that records none means (0.9, 0.1)."""
+    recorded = config["training"].get("preference", (0.9, 0.1))
+    weights_of(recorded)
+    return float(recorded[0]), float(recorded[1])
 
 
 def _exported_plan(folder: Path, seed: int | None) -> Plan:

@@ -5,19 +5,37 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from inbounds.constraints import Constraint, RateLimit
-from inbounds.constraints.arrays import all_finite
-from inbounds.constraints.references import Reference
+from inbounds.constraints import Constraint
+from inbounds.constraints.arrays import all_finite, worst_row
 from inbounds.constraints.situation import Situation
-from inbounds.deploy.correction import Action, Choice, Correction, Place, Vector
-from inbounds.deploy.interventions import Cause, Intervention, InterventionLog, Kind
-from inbounds.deploy.proposer import proposer, vector
+from inbounds.deploy.correction import (
+    Action,
+    Choice,
+    Correction,
+    Place,
+    Vector,
+    leaving_type,
+    observed_previous,
+    proposer,
+    vector,
+)
+from inbounds.deploy.interventions import (
+    Cause,
+    Intervention,
+    InterventionLog,
+    Kind,
+    LimitCounts,
+    LimitUse,
+    idle_members,
+    told,
+)
 from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 
 Fallback = Literal["refuse", "hold", "interior_point"]
@@ -67,6 +85,8 @@ class SafetyFilter:
         previous_action: what was executed before the first call, for constraints that read it.
         dtype: the number type of what leaves, np.float32 or np.float64; by default that of the proposal.
         log_size: how many interventions are kept.
+        warn_after: after so many calls a warning names the limits that no proposal has come near, since a bound in
+            wrong units does not bind; None for no warning.
         clock: what `stamp` is compared with.
     """
 
@@ -85,6 +105,7 @@ class SafetyFilter:
         previous_action: Any = None,
         dtype: DTypeLike | None = None,
         log_size: int = 1000,
+        warn_after: int | None = 1000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Check the choices; nothing is computed yet."""
@@ -113,6 +134,10 @@ class SafetyFilter:
                 raise ConfigurationError(
                     f"{name}={seconds}, but seconds above 0 are expected. Or leave it out."
                 )
+        if warn_after is not None and (not isinstance(warn_after, int | np.integer) or warn_after < 1):
+            raise ConfigurationError(
+                f"warn_after={warn_after!r}, but a number of calls is expected. Use 1000, or None for no warning."
+            )
         if not callable(clock):
             raise ConfigurationError(
                 f"clock={clock!r} cannot be asked for the time. Pass a function, such as time.monotonic."
@@ -130,8 +155,14 @@ class SafetyFilter:
         self._previous_in = observed_previous(constraint)
         self._clock = clock
         self._log = InterventionLog(log_size)
+        self._limits, self.warn_after = LimitCounts(), warn_after
         self._acting = threading.RLock()
         self.reset(previous_action)
+
+    def __repr__(self) -> str:
+        """Show whether a policy is asked, the set, and how many proposals broke each of its members."""
+        asked = "corrects only" if self._ask is None else f"asks a policy up to {self.proposals} times"
+        return f"SafetyFilter({asked}: {self.constraint.formula()}{told(self.constraint, self.limits())})"
 
     # What a control loop calls ------------------------------------------------------------------------------
 
@@ -177,6 +208,14 @@ class SafetyFilter:
         """Return the counters: calls, passed, proposals, interventions by kind and cause, times."""
         return self._log.metrics()
 
+    def limits(self) -> list[LimitUse]:
+        """Return, limit by limit, how many proposals were beyond it or near it; empty before the first one."""
+        like = self._before if self._before is not None else self._executed
+        size = self.constraint.size() or (None if like is None else like.size)
+        if size is None:
+            return []
+        return self._limits.uses(self.constraint, Situation(np, np.float64, None, None), size)
+
     def prometheus(self, prefix: str = "inbounds_filter", **labels: str) -> str:
         """Return the counters as the text that a Prometheus exporter serves."""
         return self._log.prometheus(prefix, labels)
@@ -209,6 +248,8 @@ class SafetyFilter:
         finally:
             spent = time.perf_counter() - began
             self._log.count(checked.proposals, checked.rejected, checked.worst_excess, spent)
+            if self._log.calls == self.warn_after:
+                self._warn_of_idle_limits()
 
     def _check(self, place: Place, propose: Callable[[], Any], asks: int, began: float) -> Checked:
         last: Action | None = None
@@ -220,7 +261,9 @@ class SafetyFilter:
             if all_finite(proposal):
                 if last is not None and np.array_equal(proposal, last):
                     break  # a deterministic policy has nothing else to offer
-                last, excess = proposal, self._correction.excess(place, proposal)
+                rows = self._correction.rows(place, proposal)
+                self._limits.add(rows)
+                last, excess = proposal, float(worst_row(np, rows))
                 worst = max(worst, excess)
                 if excess <= 0.0:
                     return Checked(proposal, excess, worst, count, count - 1)
@@ -238,6 +281,19 @@ class SafetyFilter:
             raise
         self._note(kind, "infeasible action", action, point, excess, place)
         return self._remembered(point)
+
+    def _warn_of_idle_limits(self) -> None:
+        """Name the members of the set that no proposal was beyond or near."""
+        idle = idle_members(self.constraint, self.limits())
+        if not idle:
+            return
+        listed = "; ".join(member.formula() for member in idle)
+        warnings.warn(
+            f"in {self.warn_after} calls no action was beyond or near these limits: {listed}. If that is unexpected, "
+            f"compare their units with those of the actions; limits() shows how much room was left. Pass "
+            f"warn_after=None to silence this.",
+            stacklevel=4,
+        )
 
     # What to do without an observation or an action ---------------------------------------------------------
 
@@ -337,25 +393,3 @@ class SafetyFilter:
         taken = None if executed is None else executed.copy()
         call, now = self._log.calls + 1, time.time()
         self._log.add(Intervention(call, now, kind, cause, *place, given, taken, excess, self.constraint))
-
-
-def observed_previous(constraint: Constraint) -> list[Reference]:
-    """Return where an observation holds the previous action itself, as far as rate limits say so."""
-    limits = [member.previous for member in constraint.members() if isinstance(member, RateLimit)]
-    return [
-        read
-        for read in limits
-        if isinstance(read, Reference)
-        and (read.source, read.scale, read.offset, read.part) == ("observation", 1.0, 0.0, None)
-    ]
-
-
-def leaving_type(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the number type of what leaves, one of two."""
-    try:
-        chosen: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:  # no type at all
-        chosen = np.dtype(np.void)
-    if chosen not in (np.float32, np.float64):
-        raise ConfigurationError(f"dtype={dtype!r} is neither np.float32 nor np.float64. Use one of them.")
-    return chosen

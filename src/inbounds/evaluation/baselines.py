@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.tasks.environment import batch_rollout
 from inbounds.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -57,18 +59,11 @@ def play_episodes(
         raise ConfigurationError(
             f"{task.name} has no host environments to play episodes in. Give the task `host=`."
         )
-    batch = task.host(len(seeds), threads)
-    observation = batch.reset(list(seeds))
-    total, is_running, worst = np.zeros(len(seeds)), np.ones(len(seeds), np.bool_), -np.inf
-    for _ in range(task.horizon):
-        action = act(observation)
-        worst = max(worst, float(np.max(task.constraint.violation(observation, action))))
-        step = batch.step(action)
-        total += np.where(is_running, step.reward, 0.0)
-        is_running &= ~(step.terminated | step.truncated)
-        observation = step.observation
-        if not is_running.any():
-            break
+    total, worst = np.zeros(len(seeds)), -np.inf
+    with contextlib.closing(task.host(len(seeds), threads)) as batch:
+        for turn in batch_rollout(batch, act, batch.reset(list(seeds))):
+            worst = max(worst, float(np.max(task.constraint.violation(turn.observation, turn.action))))
+            total += np.where(turn.is_first, turn.step.reward, 0.0)
     return Played(total, max(worst, 0.0))
 
 
@@ -245,13 +240,11 @@ def _host_evaluation(task: Task, threads: int) -> Evaluation:
     make_batch = task.host
 
     def evaluate(actions: NDArray[np.float64], seed: int, steps: int) -> NDArray[np.float64]:
-        batch = make_batch(len(actions), threads)
-        batch.reset([seed] * len(actions))
-        total, is_running = np.zeros(len(actions)), np.ones(len(actions), dtype=np.bool_)
-        for _ in range(steps):
-            step = batch.step(actions)
-            total += np.where(is_running, step.reward, 0.0)
-            is_running &= ~(step.terminated | step.truncated)
+        total = np.zeros(len(actions))
+        with contextlib.closing(make_batch(len(actions), threads)) as batch:
+            first = batch.reset([seed] * len(actions))
+            for turn in batch_rollout(batch, lambda _: actions, first, steps):
+                total += np.where(turn.is_first, turn.step.reward, 0.0)
         return total / steps
 
     return evaluate

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from inbounds.evaluation.protocol import rounded
 from inbounds.evaluation.trained import TrainedRun
+from inbounds.tasks.empty_states import Settling
+from inbounds.tasks.environment import Act, episode, rollout
 from inbounds.tasks.guard import share_of_bound
 from inbounds.training.evaluate import evaluated_draw
-from inbounds.training.host_settling import Settling
-
-Act = Callable[[NDArray[np.floating]], NDArray[np.floating]]
 
 
 class InferenceTime(NamedTuple):
@@ -86,26 +85,29 @@ def time_inference(
     """
     deployed = deployed_policy(run, preference)
     act = deployed or compiled_policy(run, preference)
-    environment = run.task.make_environment()
-    observation, _ = environment.reset(seed=0)
-    act(observation)  # compiles
-    spent, steps = np.zeros(actions), np.zeros(actions)
-    for index in range(actions):
-        began = time.perf_counter()
+    asked: list[float] = []
+    decided: list[float] = []
+    stepped: list[float] = []
+
+    def timed(observation: NDArray[Any]) -> Any:
+        asked.append(time.perf_counter())
         action = act(observation)
-        decided = time.perf_counter()
-        observation, _, terminated, truncated, _ = environment.step(action)
-        steps[index], spent[index] = time.perf_counter() - decided, decided - began
-        if terminated or truncated:
-            observation, _ = environment.reset()
-    environment.close()
+        decided.append(time.perf_counter())
+        return action
+
+    with contextlib.closing(run.task.make_environment()) as environment:
+        observation, _ = environment.reset(seed=0)
+        act(observation)  # compiles
+        for _ in itertools.islice(rollout(environment, timed, observation), actions):
+            stepped.append(time.perf_counter())
+    spent = np.subtract(decided, asked)
     return InferenceTime(
         path="deployed, numpy" if deployed else f"JAX on {jax.default_backend()}",
         actions=actions,
         mean=float(spent.mean()),
         median=float(np.median(spent)),
         slowest_percent=float(np.percentile(spent, 99)),
-        with_step=float((spent + steps).mean()),
+        with_step=float(np.subtract(stepped, asked).mean()),
     )
 
 
@@ -130,17 +132,11 @@ def trace_episode(
 ) -> EpisodeTrace:
     """Play one episode with the first seed's evaluation policy and measure every action it executes."""
     act = compiled_policy(run, preference)
-    environment = run.task.make_environment()
-    observation, _ = environment.reset(seed=seed)
-    shares, rewards = [], []
-    is_over = False
-    while not is_over:
-        action = act(observation)
-        shares.append(share_of_bound(run.task.constraint, observation, action))
-        observation, reward, terminated, truncated, _ = environment.step(action)
-        rewards.append(float(reward))
-        is_over = bool(terminated or truncated)
-    environment.close()
+    with contextlib.closing(run.task.make_environment()) as environment:
+        observation, _ = environment.reset(seed=seed)
+        steps = list(episode(environment, act, observation))
+    shares = [share_of_bound(run.task.constraint, step.observation, step.action) for step in steps]
+    rewards = [step.reward for step in steps]
     stride = -(-len(shares) // POINTS)
     kept = range(0, len(shares), stride)
     return EpisodeTrace(

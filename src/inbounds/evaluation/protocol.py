@@ -1,4 +1,4 @@
-"""How good a trained run is: the paper's protocol on fresh episodes, a sweep over preferences, what it cost.
+"""How good a trained run is: the paper's protocol on fresh episodes, a sweep over preferences, a reference, its cost.
 
 Definitions (docs/metrics.md has them at length):
 
@@ -9,20 +9,83 @@ Definitions (docs/metrics.md has them at length):
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from inbounds.evaluation.solver_calls import SolverCalls, count_solver_calls
+from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.evaluation.baselines import play_episodes, reference_policy
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.learner import Learner, Spec
-from inbounds.training.evaluate import Evaluation, Evaluator
+from inbounds.tasks.empty_states import Settling
+from inbounds.training.evaluate import Evaluation, Evaluator, evaluated_draw
 from inbounds.training.loop import available_threads
+from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+
+SUFFIX = "_calls"
+"""Learners whose updates ask a solver log running counts under `CAUSE_calls`."""
+
+
+class SolverCalls(NamedTuple):
+    """Calls of every seed, by cause; the paper's figure counts what happens in training."""
+
+    acting: tuple[int, ...]
+    """Training: actions that had to be projected before they were executed."""
+    updates: dict[str, tuple[int, ...]]
+    """Training: what updates solved, by cause (layers, linear programs of Frank and Wolfe)."""
+    evaluation: tuple[int, ...]
+    """The final evaluation: deterministic actions that had to be projected."""
+    rounding: int
+    """Bike sharing: integer allocations, one per environment step, made by the environment."""
+
+    def training_total(self) -> list[int]:
+        """Return what the paper counts: all solver calls of training, per seed."""
+        columns = (self.acting, *self.updates.values())
+        return [sum(counts) for counts in zip(*columns, strict=True)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers."""
+        return {
+            "acting": list(self.acting),
+            "updates": {cause: list(counts) for cause, counts in self.updates.items()},
+            "evaluation": list(self.evaluation),
+            "rounding": self.rounding,
+        }
+
+
+def count_solver_calls(folder: RunFolder, evaluation: Sequence[int] = ()) -> SolverCalls:
+    """Return the calls of a run up to its last row of metrics, and those of an evaluation made now.
+
+    Folders of published policies have no metrics: their training counts are empty, which is not zero.
+    """
+    last: dict[int, dict[str, Any]] = {row["seed"]: row for row in folder.rows(METRICS)}
+    evaluated: dict[int, dict[str, Any]] = {row["seed"]: row for row in folder.rows(EVALUATIONS)}
+    seeds = sorted(last)
+    for row in last.values():
+        for name, count in row.items():
+            if name.endswith(SUFFIX) and not (count is not None and 0 <= count < float("inf")):
+                raise InvalidInputError(
+                    f"{folder.path / METRICS} has {count} for '{name}' of seed {row['seed']}, which is not a count. "
+                    f"Leave the run out, or train it again."
+                )
+    causes = sorted(
+        {name.removesuffix(SUFFIX) for row in last.values() for name in row if name.endswith(SUFFIX)}
+    )
+    steps = max((row["step"] for row in (*last.values(), *evaluated.values())), default=0)
+    return SolverCalls(
+        acting=tuple(int(last[seed]["projections"]) for seed in seeds),
+        updates={cause: tuple(int(last[seed].get(cause + SUFFIX, 0)) for seed in seeds) for cause in causes},
+        evaluation=tuple(int(count) for count in evaluation),
+        rounding=steps if str(folder.config()["task"]).startswith("bss") else 0,
+    )
+
 
 FRESH = 1_000_000_007
 """Salt of the final evaluation: not the one of evaluations while learning, so that its episodes are new to the run."""
@@ -65,6 +128,19 @@ class FinalEvaluation:
     worst_violation: float
     solver_calls: SolverCalls
 
+    def __str__(self) -> str:
+        """Return the lines that a user wants to see first."""
+        means, calls = self.returns.mean(axis=1), self.solver_calls.evaluation
+        return "\n".join(
+            [
+                f"{self.episodes} episodes of {len(self.seeds)} seed(s) each",
+                f"  return             {means.mean():.4g} +- {means.std():.2g} over seeds",
+                f"  valid action rate  {self.valid_action_rate.mean():.3f}",
+                f"  projections        {np.mean(calls):,.0f} per seed",
+                f"  worst violation    {max(self.worst_violation, 0.0):g}",
+            ]
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers, rounded to what the last digit is worth."""
         means = self.returns.mean(axis=1)
@@ -92,6 +168,16 @@ def evaluator_of(run: TrainedRun, episodes: int) -> Evaluator:
     return Evaluator(run.task, run.learner, run.spec, episodes, available_threads())
 
 
+@contextlib.contextmanager
+def given_or_own(evaluator: Evaluator | None, run: TrainedRun, episodes: int) -> Iterator[Evaluator]:
+    """Lend the evaluator that was given, or one of its own that is closed at the end."""
+    if evaluator is not None:
+        yield evaluator
+    else:
+        with contextlib.closing(evaluator_of(run, episodes)) as own:
+            yield own
+
+
 def evaluate_run(
     run: TrainedRun,
     episodes: int = EPISODES,
@@ -100,8 +186,8 @@ def evaluate_run(
     evaluator: Evaluator | None = None,
 ) -> FinalEvaluation:
     """Evaluate all seeds of a run on episodes that neither training nor its evaluations have seen."""
-    chosen = evaluator or evaluator_of(run, episodes)
-    found: Evaluation = chosen.evaluate(run.states, list(run.seeds), preference, salt)
+    with given_or_own(evaluator, run, episodes) as chosen:
+        found: Evaluation = chosen.evaluate(run.states, list(run.seeds), preference, salt)
     return FinalEvaluation(
         seeds=run.seeds,
         episodes=found.returns.shape[1],
@@ -136,7 +222,8 @@ def noisy_valid_rate(
     if not run.learner.exploration:
         return None
     evaluator = Evaluator(run.task, run.learner, run.spec, min(episodes, 10), 1, with_noise(run.learner))
-    return evaluator.evaluate(run.states, list(run.seeds), preference, salt).valid_rate
+    with contextlib.closing(evaluator):
+        return evaluator.evaluate(run.states, list(run.seeds), preference, salt).valid_rate
 
 
 def has_preferences(run: TrainedRun) -> bool:
@@ -151,20 +238,20 @@ def sweep_preferences(
     evaluator: Evaluator | None = None,
 ) -> list[FrontPoint]:
     """Evaluate one policy at many preferences, each on the same episodes."""
-    chosen = evaluator or evaluator_of(run, episodes)
     least = run.learner.min_return_weight
     points = []
-    for weight in (weight for weight in weights if weight >= least):
-        found = chosen.evaluate(run.states, list(run.seeds), (weight, 1.0 - weight), FRESH)
-        points.append(
-            FrontPoint(
-                weight=weight,
-                mean_return=float(found.returns.mean()),
-                standard_error=float(found.returns.std() / np.sqrt(found.returns.size)),
-                valid_action_rate=float(found.valid_rate.mean()),
-                projections=int(found.projections.sum()),
+    with given_or_own(evaluator, run, episodes) as chosen:
+        for weight in (weight for weight in weights if weight >= least):
+            found = chosen.evaluate(run.states, list(run.seeds), (weight, 1.0 - weight), FRESH)
+            points.append(
+                FrontPoint(
+                    weight=weight,
+                    mean_return=float(found.returns.mean()),
+                    standard_error=float(found.returns.std() / np.sqrt(found.returns.size)),
+                    valid_action_rate=float(found.valid_rate.mean()),
+                    projections=int(found.projections.sum()),
+                )
             )
-        )
     return points
 
 
@@ -196,3 +283,89 @@ def suggested_preference(points: Sequence[FrontPoint]) -> FrontPoint:
 def rounded(value: float, digits: int = 6) -> float:
     """Return a number with so many significant digits: files stay small, and no reader needs more."""
     return float(f"{value:.{digits}g}")
+
+
+COMMON_SEED = 1_800_000_000
+"""Episodes of comparisons start here, apart from those of training, evaluation and references."""
+
+
+class PairedDifference(NamedTuple):
+    """Return of the policies less that of a reference, episode by episode."""
+
+    reference: str
+    differences: NDArray[np.float64]
+    """(seeds, episodes)"""
+    reference_mean: float
+
+    @property
+    def mean(self) -> float:
+        """Return the mean over seeds and episodes."""
+        return float(self.differences.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return the 95 % interval of the mean for these policies: Student's t over episodes, seeds averaged."""
+        episodes = self.differences.mean(axis=0)
+        error = float(episodes.std(ddof=1) / np.sqrt(len(episodes)))
+        half = float(stats.t.ppf(0.975, len(episodes) - 1)) * error
+        return self.mean - half, self.mean + half
+
+    @property
+    def verdict(self) -> str:
+        """Say in one word how the policies compare."""
+        low, high = self.interval
+        return "better" if low > 0 else "worse" if high < 0 else "not told apart"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "reference": self.reference,
+            "episodes": int(self.differences.shape[1]),
+            "reference_mean": self.reference_mean,
+            "difference": self.mean,
+            "interval_95": list(self.interval),
+            "difference_by_seed": self.differences.mean(axis=1).tolist(),
+            "verdict": self.verdict,
+        }
+
+
+def compare_with_reference(
+    run: TrainedRun,
+    reference: str,
+    episodes: int = 1_000,
+    preference: tuple[float, float] = (0.9, 0.1),
+    search_steps: int = 200_000,
+) -> PairedDifference:
+    """Play common episodes with every seed's policy and with a reference policy of the task."""
+    if episodes < 2:
+        raise ConfigurationError(
+            f"{episodes} episode tells nothing of chance. Compare some hundred episodes."
+        )
+    task = run.task
+    other = reference_policy(task, reference, search_steps=search_steps)
+    seeds = [COMMON_SEED + index for index in range(episodes)]
+    generator = np.random.default_rng(COMMON_SEED)
+    baseline = play_episodes(task, lambda observation: other(observation, generator), seeds)
+    act = jax.jit(
+        lambda state, observation, key: evaluated_draw(
+            run.learner,
+            run.spec,
+            state,
+            observation[None],
+            jnp.asarray(preference, jnp.float32),
+            key[None],
+        ).action[0]
+    )
+    settling = Settling(task)
+    found = []
+    for index in range(len(run.seeds)):
+        state = jax.tree.map(lambda leaf, at=index: leaf[at : at + 1], run.states)
+        keys = iter(jax.random.split(jax.random.key(index), task.horizon))
+
+        def choose(observation: NDArray[Any], state: Any = state, keys: Any = keys) -> NDArray[Any]:
+            action = np.asarray(act(state, jnp.asarray(observation, jnp.float32), next(keys)))
+            return settling.settle(observation, action, action).actions
+
+        found.append(play_episodes(task, choose, seeds).returns)
+    differences = np.stack(found) - baseline.returns
+    return PairedDifference(reference, differences, float(baseline.returns.mean()))

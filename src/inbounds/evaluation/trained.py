@@ -13,16 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
+from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, told_by_python
 from inbounds.learners.learner import Learner, Spec
-from inbounds.settings import misfit
+from inbounds.limits import misfit
 from inbounds.storage.sealed_arrays import POLICY_FILES, meaning_of_run, read_sealed
 from inbounds.tasks.task import Task
 from inbounds.training.checkpoint import as_device_tree, fill, flatten, newest_checkpoint
-from inbounds.training.memory import available_bytes, require_room
+from inbounds.training.config import available_bytes, require_room
 from inbounds.training.program import seed_keys
 from inbounds.training.record import POLICY, RunFolder, as_tuples, require_same_constraint
-from inbounds.training.reward_sign import told_by_python
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +53,8 @@ class TrainedRun:
         if task is None:
             if config["task"] not in names():
                 raise ConfigurationError(
-                    f"{path} was trained on '{config['task']}', which is none of our tasks. From Python, "
-                    f"ib.audit({str(path)!r}, task) replays it on yours."
+                    f"{path} was trained on '{config['task']}', which is not one of our tasks. Pass "
+                    f"yours: ib.evaluate({str(path)!r}, task), or --task FILE.py:TASK on the command line."
                 )
             task = make(config["task"])
         require_same_constraint(task, config, folder.path)
@@ -185,16 +184,16 @@ def run_folders(paths: list[Path]) -> list[Path]:
             raise InvalidInputError(
                 f"{path} does not exist. Give the folder of a run, or one above run folders."
             )
-        below = sorted(
-            {
-                config.parent
-                for config in path.rglob("config.json")
-                if (config.parent / "provenance.json").exists()
-            }
-        )
+        below = runs_below(path)
         if not below:
             raise InvalidInputError(
                 f"{path} is not a run and holds none. Give the folder that training wrote."
             )
         found += [folder for folder in below if folder not in found]
     return found
+
+
+def runs_below(path: Path) -> list[Path]:
+    """Return the run folders at and below a path, of which there may be none."""
+    configs = (config for config in path.rglob("config.json") if (config.parent / "provenance.json").exists())
+    return sorted({config.parent for config in configs})

@@ -1,4 +1,4 @@
-"""One cell of a suite: a task, a learner with its settings, how long it is trained and for which seeds."""
+"""One cell of a suite: a task, a learner with its settings, how long it is trained; and the shapes of its files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,91 @@ from pathlib import Path
 from typing import Any
 
 from inbounds.errors import InvalidInputError
-from inbounds.experiments.result_shapes import CELL_SHAPE
-from inbounds.reading import read_object, require_name, require_shape
-from inbounds.training.record import as_tuples
+from inbounds.limits import MOST_SEEDS
+from inbounds.reading import COUNT, FINITE, Each, Several, Whole, read_object, require_name, require_shape
+from inbounds.training.record import PROVENANCE_SHAPE, as_tuples
+
+PAIR = Several(FINITE, 2)
+BY_SEED = [FINITE]
+CURVES_BY_SEED = [[FINITE]]
+
+CELL_SHAPE = {
+    "task": str,
+    "learner": str,
+    "preset": str,
+    "steps": Whole(1),
+    "seeds": Whole(1, MOST_SEEDS),
+    "seed": COUNT,
+    "variant": str,
+    "settings": dict,
+    "training": dict,
+    "final_episodes": Whole(1),
+}
+FINAL_NUMBERS = {
+    "episodes": Whole(1),
+    "preference": PAIR,
+    "return": BY_SEED,
+    "return_std": BY_SEED,
+    "length": BY_SEED,
+    "valid_action_rate": BY_SEED,
+    "deterministic_valid_rate": BY_SEED,
+    "worst_violation": FINITE,
+    "solver_calls": {"acting": [COUNT], "updates": Each([COUNT]), "evaluation": [COUNT], "rounding": COUNT},
+}
+FRONT = {"points": [Several(FINITE, 5)], "suggested": PAIR}
+INFERENCE = {"path": str, "actions": COUNT, "mean": FINITE, "median": FINITE, "with_step": FINITE}
+EPISODE = {"step": [COUNT], "share": [FINITE], "reward": [FINITE], "total": FINITE}
+FINAL_SHAPE = {
+    "final": FINAL_NUMBERS,
+    "best?": FINAL_NUMBERS,
+    "front?": FRONT,
+    "inference?": INFERENCE,
+    "episode?": EPISODE,
+}
+FAILURE_SHAPE = {"error": str}
+
+ORIGIN = {
+    **PROVENANCE_SHAPE,
+    "seeds": [COUNT],
+    "environments": Whole(1),
+    "median_steps_per_second": (FINITE, None),
+    "learner_settings": dict,
+}
+RESULT_SHAPE = {
+    "suite": str,
+    "name": str,
+    "task": str,
+    "learner": str,
+    "preset": str,
+    "variant": str,
+    "seeds": [COUNT],
+    "expected_seeds": COUNT,
+    "steps": COUNT,
+    "expected_steps": COUNT,
+    "curve": {
+        "step": [COUNT],
+        "seconds": [FINITE],
+        "return": CURVES_BY_SEED,
+        "valid_action_rate": CURVES_BY_SEED,
+        "deterministic_valid_rate": CURVES_BY_SEED,
+        "training_projections": CURVES_BY_SEED,
+    },
+    "training": {"step": [COUNT], "acceptance": [[(FINITE, None)]], "*": [[(FINITE, None)]]},
+    "final": {"source": str, **FINAL_NUMBERS},
+    "best?": (FINAL_NUMBERS, None),
+    "worst_violation": FINITE,
+    "environment_steps": COUNT,
+    "front": (FRONT, None),
+    "inference": (INFERENCE, None),
+    "episode": (EPISODE, None),
+    "formula?": (str, None),
+    "diagnostics?": ({"step": [COUNT], "*": [[(FINITE, None)]]}, None),
+    "provenance": [ORIGIN],
+    "command": str,
+}
+"""`training` holds `step`, and per quantity one curve for every seed, with gaps where it was not logged."""
+REFERENCES_SHAPE = {"tasks": Each({"played": Each({"mean": FINITE, "deviation": FINITE, "episodes": COUNT})})}
+
 
 PLAN_AGAIN = "Remove it and run the suite again, which writes it anew and goes on."
 Values = tuple[tuple[str, Any], ...]
@@ -59,9 +141,17 @@ class Cell:
         """Return the arguments of `train`."""
         return {"steps": self.steps, "seeds": self.seeds, "seed": self.seed, **dict(self.training)}
 
-    def command(self, out: Path | str) -> str:
-        """Return the command that trains the same thing by hand."""
-        words = ["inbounds", "train", self.task, "--learner", self.learner, "--preset", self.preset]
+    def command(self, out: Path | str, task: str | None = None) -> str:
+        """Return the command that trains the same thing by hand; `task` says where a user's task is imported from."""
+        words = [
+            "inbounds",
+            "train",
+            self.task if task is None else task,
+            "--learner",
+            self.learner,
+            "--preset",
+            self.preset,
+        ]
         for name, value in self.training_settings().items():
             words += option(name, value)
         for name, value in self.settings:

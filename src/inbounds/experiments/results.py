@@ -5,23 +5,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inbounds.errors import InvalidInputError
-from inbounds.evaluation.protocol import rounded
-from inbounds.evaluation.solver_calls import SUFFIX
-from inbounds.experiments.experiment import read_cell
-from inbounds.experiments.result_shapes import FINAL_SHAPE, RESULT_SHAPE
+from inbounds.constraints.constraint import Constraint
+from inbounds.errors import InboundsError, InvalidInputError
+from inbounds.evaluation.protocol import SUFFIX, rounded
+from inbounds.experiments.experiment import EPISODE, FINAL_SHAPE, RESULT_SHAPE, Cell, read_cell
 from inbounds.experiments.worker import CELL, FINAL
 from inbounds.reading import read_object, require_name, require_shape
 from inbounds.storage.files import write_text
+from inbounds.tasks.registry import names
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 
 FORMAT = 1
 POINTS = 160
 """Points that a curve keeps; 1.5M steps evaluated every 10,000 are 150."""
+EPISODE_FILE = "episode.json"
+NOT_DIAGNOSTIC = frozenset(
+    {"kind", "step", "seed", "seconds", "steps_per_second", "episodes", "projections", "rejections"}
+)
+"""What every learner logs beside its diagnostics."""
 CURVES = ("return", "valid_action_rate", "deterministic_valid_rate", "training_projections")
 LAST_EVALUATION = "the last evaluation of training"
 FRESH_EPISODES = "the last policy on fresh episodes"
@@ -49,6 +54,8 @@ class Result:
     """`step`, and per curve one list per seed; `seconds` of training, evaluations aside."""
     training: Mapping[str, Any]
     """`step`, and `acceptance` with one list per seed."""
+    diagnostics: Mapping[str, Any] | None
+    """The same for whatever else the learner logged: losses, temperature, entropy. Result files leave it out."""
     final: Mapping[str, Any]
     """Per seed: return, valid action rates, solver calls; `source` says which episodes."""
     best: Mapping[str, Any] | None
@@ -60,6 +67,8 @@ class Result:
     front: Mapping[str, Any] | None
     inference: Mapping[str, Any] | None
     episode: Mapping[str, Any] | None
+    formula: str | None
+    """The constraint, written out; None in result files of tasks that are not ours."""
     provenance: tuple[Mapping[str, Any], ...]
     """One entry per run folder, with the seeds that it trained."""
     command: str
@@ -71,12 +80,10 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        """Tell whether all seeds were trained to the end and evaluated on fresh episodes."""
-        return (
-            len(self.seeds) >= self.expected_seeds
-            and self.steps >= self.expected_steps
-            and self.final["source"] in (FRESH_EPISODES, BEST_ON_FRESH_EPISODES)
-        )
+        """Tell whether all seeds were trained to the end and, in a suite, evaluated on fresh episodes."""
+        is_trained = len(self.seeds) >= self.expected_seeds and self.steps >= self.expected_steps
+        is_evaluated = self.final["source"] in (FRESH_EPISODES, BEST_ON_FRESH_EPISODES)
+        return is_trained and (is_evaluated or not self.suite)
 
     @property
     def preparation_seconds(self) -> float | None:
@@ -137,6 +144,7 @@ def collect_run(path: Path, suite: str = "") -> Result:
         expected_steps=config["training"]["steps"],
         curve=curve,
         training=training_curves(folder, seeds, path),
+        diagnostics=diagnostic_curves(folder, seeds, path),
         final=final,
         best=written.get("best"),
         worst_violation=max(
@@ -147,9 +155,10 @@ def collect_run(path: Path, suite: str = "") -> Result:
         environment_steps=last * len(seeds),
         front=written.get("front"),
         inference=written.get("inference"),
-        episode=written.get("episode"),
+        episode=written.get("episode", read_episode(path)),
+        formula=formula_of(config),
         provenance=({**folder.provenance(), "seeds": list(seeds), **how_it_ran(folder, config)},),
-        command=cell.command(f"runs/{cell.name}") if cell else command_of(config),
+        command=command_of(config, folder.provenance(), cell),
     )
     require_shape(result.as_json(), RESULT_SHAPE, str(path), "Leave it out, or train it again.")
     require_every_seed(
@@ -223,6 +232,29 @@ def training_curves(folder: RunFolder, seeds: Sequence[int], path: Path) -> dict
     return curves(rows, seeds, ("acceptance", *calls), path)
 
 
+def diagnostic_curves(folder: RunFolder, seeds: Sequence[int], path: Path) -> dict[str, Any]:
+    """Return the curves of everything that a learner logged about itself."""
+    rows = list(folder.rows(METRICS))
+    names = dict.fromkeys(name for row in rows for name in row if name not in NOT_DIAGNOSTIC)
+    return curves(rows, seeds, tuple(names), path)
+
+
+def read_episode(path: Path) -> Mapping[str, Any] | None:
+    """Return the episode that `inbounds report` has measured for a run of no suite, where it has."""
+    again = "Remove it; the report measures it again."
+    return read_object(path / EPISODE_FILE, again, EPISODE) if (path / EPISODE_FILE).exists() else None
+
+
+def formula_of(config: Mapping[str, Any]) -> str | None:
+    """Return the constraint of a run as text; None where only code of the user could tell."""
+    if config.get("constraint") is None:
+        return None
+    try:
+        return Constraint.from_json(config["constraint"]).formula()
+    except InboundsError:  # a function of the user: a report runs no code that it was not told to run
+        return None
+
+
 def final_numbers(
     folder: RunFolder,
     rows: Sequence[Mapping[str, Any]],
@@ -233,7 +265,7 @@ def final_numbers(
     """Return the final evaluation, or else the last one of training, and say which of the two it is."""
     if "final" in written:
         return {"source": FRESH_EPISODES, **written["final"]}
-    from inbounds.evaluation.solver_calls import count_solver_calls
+    from inbounds.evaluation.protocol import count_solver_calls
 
     last = max(row["step"] for row in rows)
     by_seed = {row["seed"]: row for row in rows if row["step"] == last}
@@ -257,20 +289,34 @@ def thinned(steps: Sequence[int], points: int = POINTS) -> list[int]:
     return [step for index, step in enumerate(reversed(steps)) if index % stride == 0][::-1] if steps else []
 
 
-def command_of(config: Mapping[str, Any]) -> str:
-    """Return the command of a run that no suite planned: what differs from the defaults is in its config.json."""
+def command_of(config: Mapping[str, Any], provenance: Mapping[str, Any], cell: Cell | None) -> str:
+    """Return the command that began a run, or else one that trains the same again.
+
+    A run that was trained from Python has no command; what differs from the defaults is in its config.json.
+    """
     training, learner = config["training"], config["learner"]
+    if isinstance(provenance.get("command"), str):
+        return str(provenance["command"])
+    if cell is not None:
+        return cell.command(f"runs/{cell.name}")
+    if config["task"] not in names():
+        sizes = ", ".join(f"{name}={training[name]}" for name in ("steps", "seeds", "seed"))
+        return f"ib.train(task, {learner['name']!r}, {sizes})  # the task {config['task']!r} of your own"
     words = ["inbounds", "train", config["task"], "--learner", learner["name"]]
     words += ["--preset", str(learner.get("preset", "default")), "--steps", str(training["steps"])]
     return shlex.join([*words, "--seeds", str(training["seeds"]), "--seed", str(training["seed"])])
 
 
 def save_result(result: Result, folder: Path) -> Path:
-    """Write one result: every field on a line of its own, so that a change shows where it is."""
+    """Write one result, every field on a line of its own, so that a change shows where it is.
+
+    Diagnostics stay in the run folder: they are many numbers, and no table needs them.
+    """
     name = require_name(result.name, f"the result {result.name!r}", "Rename the folder of its run.")
     lines = [
         f"{json.dumps(field)}: {json.dumps(value, separators=(',', ':'))}"
         for field, value in result.as_json().items()
+        if field != "diagnostics"
     ]
     path = folder / f"{name}.json"
     write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -280,107 +326,6 @@ def save_result(result: Result, folder: Path) -> Path:
 def load_result(path: Path) -> Result:
     """Read a result file."""
     return Result.from_json(read_object(path, COLLECT_AGAIN), str(path))
-
-
-def merged(results: Iterable[Result]) -> list[Result]:
-    """Return one result per suite and cell; seeds from several machines are put together.
-
-    The same seed twice, another simulator, other settings or other steps are refused: such numbers are not a sample
-    of one thing.
-    """
-    by_cell: dict[tuple[str, str], Result] = {}
-    for result in results:
-        key = (result.suite, result.name)
-        by_cell[key] = joined(by_cell[key], result) if key in by_cell else result
-    return list(by_cell.values())
-
-
-def joined(first: Result, second: Result) -> Result:
-    """Return two results of one cell as one."""
-    if twice := sorted(set(first.seeds) & set(second.seeds)):
-        raise InvalidInputError(
-            f"{first.name}: seed {twice[0]} was trained twice. Leave one of the two folders out."
-        )
-    if first.steps != second.steps or first.curve["step"] != second.curve["step"]:
-        raise InvalidInputError(
-            f"{first.name}: seeds {list(first.seeds)} have {first.steps:,} steps, seeds {list(second.seeds)} have "
-            f"{second.steps:,}. Train them equally long."
-        )
-    if first.final["source"] != second.final["source"] or first.final["episodes"] != second.final["episodes"]:
-        raise InvalidInputError(f"{first.name}: the final evaluations differ in episodes. Finish both cells.")
-    require_same_origin([first, second])
-    has_best = first.best is not None and second.best is not None
-    if quantities(first, has_best) != quantities(second, has_best):
-        raise InvalidInputError(
-            f"{first.name}: seeds {list(first.seeds)} and {list(second.seeds)} logged different quantities. Train them "
-            f"with one version."
-        )
-    return dataclasses.replace(
-        first,
-        seeds=first.seeds + second.seeds,
-        expected_seeds=max(first.expected_seeds, len(first.seeds) + len(second.seeds)),
-        curve={**joined_curves(first.curve, second.curve), "seconds": first.curve["seconds"]},
-        training=joined_curves(first.training, second.training),
-        final=joined_evaluations(first.final, second.final),
-        best=joined_evaluations(first.best, second.best) if first.best and second.best else None,
-        worst_violation=max(first.worst_violation, second.worst_violation),
-        environment_steps=first.environment_steps + second.environment_steps,
-        provenance=first.provenance + second.provenance,
-    )
-
-
-def quantities(result: Result, has_best: bool) -> list[set[str]]:
-    """Return what a result has numbers of."""
-    evaluated = [result.final, *([result.best or {}] if has_best else [])]
-    causes = [part["solver_calls"]["updates"] for part in evaluated]
-    return [set(part) for part in (*evaluated, *causes, result.curve, result.training)]
-
-
-def joined_evaluations(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the final evaluation of more seeds."""
-    final = {
-        name: value + second[name] if isinstance(value, list) and name != "preference" else value
-        for name, value in first.items()
-        if name != "solver_calls"
-    }
-    calls, more = first["solver_calls"], second["solver_calls"]
-    final["solver_calls"] = {
-        "acting": calls["acting"] + more["acting"],
-        "updates": {cause: counts + more["updates"][cause] for cause, counts in calls["updates"].items()},
-        "evaluation": calls["evaluation"] + more["evaluation"],
-        "rounding": calls["rounding"],
-    }
-    final["worst_violation"] = max(first["worst_violation"], second["worst_violation"])
-    return final
-
-
-def joined_curves(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return curves of more seeds; the steps are the same."""
-    return {
-        name: value if name in ("step", "seconds") else value + second[name] for name, value in first.items()
-    }
-
-
-def require_same_origin(results: Sequence[Result]) -> None:
-    """Refuse one table from several simulators or several settings of one method."""
-    versions: dict[str, str] = {}
-    for result in results:
-        for origin in result.provenance:
-            versions.setdefault(str(origin["packages"]["mujoco"]), result.name)
-    if len(versions) > 1:
-        examples = ", ".join(f"{name} with {version}" for version, name in sorted(versions.items()))
-        raise InvalidInputError(
-            f"these results come from MuJoCo {' and '.join(sorted(versions))} ({examples}); another version is another "
-            f"task. Report them apart, or train again with one version."
-        )
-    settings: dict[tuple[str, str], Any] = {}
-    for result in results:
-        for origin in result.provenance:
-            key = (result.suite, result.name)
-            if settings.setdefault(key, origin["learner_settings"]) != origin["learner_settings"]:
-                raise InvalidInputError(
-                    f"{result.name}: its seeds were trained with different settings. Report them apart."
-                )
 
 
 def _number(value: Any) -> Any:

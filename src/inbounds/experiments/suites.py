@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from inbounds.errors import ConfigurationError, UnknownNameError
+from inbounds.errors import ConfigurationError, InvalidInputError, UnknownNameError
 from inbounds.experiments.experiment import Cell, pairs
+from inbounds.reading import require_name
+from inbounds.tasks.named_tasks import as_task, imported, is_import_path, task_of_cell
+
+if TYPE_CHECKING:
+    from inbounds.tasks.task import Task
 
 PAPER_TASKS = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet", "bss3z", "bss5z")
 STEPS = {
@@ -51,17 +58,27 @@ PREFERENCES = ((0.9, 0.1), (0.5, 0.5), (0.1, 0.9))
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """A question and the cells that answer it."""
+    """A question and the cells that answer it; `inbounds benchmark FILE.py:SUITE` runs one that a user writes."""
 
     name: str
+    """Of the folders that hold its runs and its results."""
     question: str
-    shows: str
+    build: Callable[[], Iterable[Cell]]
+    """Returns the cells."""
+    shows: str = "not in the paper"
     """Where the paper shows it."""
-    build: Callable[[], Iterator[Cell]]
+    tasks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The suite's own tasks by the name that its cells use: an `inbounds.Task`, or a function that returns one."""
+    learners: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The suite's own learners by name: a class, or a function that takes settings."""
 
     def cells(self) -> list[Cell]:
         """Return the cells, the most informative first."""
         return list(self.build())
+
+    def task(self, name: str) -> Task:
+        """Return the task of a cell, one of its own or one of ours."""
+        return as_task(self.tasks[name], name) if name in self.tasks else task_of_cell(name)
 
 
 def _paper() -> Iterator[Cell]:
@@ -211,61 +228,99 @@ SUITES = {
         Suite(
             "paper",
             "How do the methods compare on the paper's eight tasks?",
-            "Tables 2 to 5, Figures 3, 4 and 7 to 10",
             _paper,
+            "Tables 2 to 5, Figures 3, 4 and 7 to 10",
         ),
-        Suite("scalability", "Does ARAM scale to 20 flows and 30 links?", "Figure 14", _scalability),
+        Suite("scalability", "Does ARAM scale to 20 flows and 30 links?", _scalability, "Figure 14"),
         Suite(
             "ablation-morl",
             "What does learning for all preferences bring over one fixed preference?",
-            "Figures 5 and 11",
             _ablation_morl,
+            "Figures 5 and 11",
         ),
         Suite(
-            "sensitivity-penalty", "How much does the penalty K matter?", "Figure 12", _sensitivity_penalty
+            "sensitivity-penalty", "How much does the penalty K matter?", _sensitivity_penalty, "Figure 12"
         ),
         Suite(
             "target-distribution",
             "Does a heavy-tailed target help? (The paper does not name its task.)",
-            "Figure 13",
             _target_distribution,
+            "Figure 13",
         ),
         Suite(
             "reviewers",
             "What did reviewers ask for: each ingredient switched off, schedules of eta, TD3 as base, 50 dimensions?",
-            "not in the paper",
             _reviewers,
         ),
         Suite(
             "baselines",
             "How do all methods compare after 30,000 steps of Reacher, BSS3z, HalfCheetah and NSFnet?",
-            "not in the paper: Figures 4, 7 and 8, the first steps of four tasks",
             _baselines,
+            "not in the paper: Figures 4, 7 and 8, the first steps of four tasks",
         ),
         Suite(
             "discrete",
             "Whole-number actions behind a membership test: ARAM with a categorical policy and IAR-A2C.",
-            "Table 1, in words only",
             _discrete,
+            "Table 1, in words only",
         ),
         Suite(
             "wall-clock",
             "How long does one seed alone take? Run it on an idle machine, one cell at a time.",
-            "Figure 3, Table 3",
             _wall_clock,
+            "Figure 3, Table 3",
         ),
         Suite(
-            "smoke", "Does everything work? Minutes on a laptop; its numbers mean nothing.", "nothing", _smoke
+            "smoke", "Does everything work? Minutes on a laptop; its numbers mean nothing.", _smoke, "nothing"
         ),
     )
 }
 
 
+OWN_SUITE = "INBOUNDS_SUITE"
+"""The environment variable by which a command tells its worker processes where the user's suite is imported from."""
+
+
 def suite_by_name(name: str) -> Suite:
-    """Return a suite."""
+    """Return a suite of ours by its name, or a user's by where it is imported from."""
+    if is_import_path(name):
+        return imported_suite(name)
     if name not in SUITES:
-        raise UnknownNameError("suite", name, SUITES, "`inbounds list suites` explains them.")
+        raise UnknownNameError(
+            "suite", name, SUITES, "`inbounds list suites` explains them; your own is FILE.py:NAME."
+        )
     return SUITES[name]
+
+
+@functools.cache
+def imported_suite(path: str) -> Suite:
+    """Import a user's suite and add its learners to the registry; names of ours keep their meaning."""
+    from inbounds.learners.registry import LEARNERS
+    from inbounds.tasks.registry import names
+
+    suite = imported(path)
+    if not isinstance(suite, Suite):
+        raise InvalidInputError(
+            f"{path} is {type(suite).__name__}, not a suite. Name an inbounds.experiments.Suite."
+        )
+    remedy = "Choose another name."
+    for kind, own, ours in (
+        ("suite", [suite.name], SUITES),
+        ("task", suite.tasks, names()),
+        ("learner", suite.learners, LEARNERS),
+    ):
+        for name in own:
+            if require_name(name, path, remedy) in ours:
+                raise ConfigurationError(f"{path} names a {kind} '{name}', which is one of ours. {remedy}")
+    for name, learner in suite.learners.items():
+        LEARNERS[name] = learner
+    return suite
+
+
+def own_suite() -> Suite | None:
+    """Return the user's suite that this process works for, as its environment tells; None for one of ours."""
+    path = os.environ.get(OWN_SUITE)
+    return imported_suite(path) if path else None
 
 
 def available_cells(

@@ -17,8 +17,7 @@ from inbounds.experiments.experiment import Cell, pairs
 from inbounds.experiments.runner import Planned, Speeds, State, last_words, plan
 from inbounds.experiments.worker import CELL, FINAL
 from inbounds.reading import FINITE, read_object
-from inbounds.storage.files import make_folder
-from inbounds.storage.locks import is_locked
+from inbounds.storage.files import is_locked, make_folder
 
 MOST_FAILURES = 3
 """So many failed trials, one after the other, mean that the next one would fail, too."""

@@ -7,18 +7,25 @@ a killed machine costs one cell; the folder alone tells what is left to do.
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inbounds.errors import ConfigurationError, FolderBusyError
-from inbounds.experiments.experiment import Cell, read_cell
-from inbounds.storage.files import remove_file, write_json
-from inbounds.storage.locks import locked
+from inbounds.experiments.experiment import Cell, option, read_cell
+from inbounds.experiments.suites import OWN_SUITE, own_suite
+from inbounds.storage.files import locked, remove_file, write_json
+from inbounds.tasks.named_tasks import own_task, task_of_cell
 from inbounds.training.interrupts import Requests
 from inbounds.training.record import CONFIG, RunFolder
+
+if TYPE_CHECKING:
+    from inbounds.tasks.task import Task
 
 CELL, FINAL, FAILURE, LOG = "cell.json", "final.json", "failure.json", "log.txt"
 TRAINED = "trained.json"
@@ -65,14 +72,29 @@ def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool
     return 0
 
 
+def task_of(cell: Cell) -> Task:
+    """Return the task of a cell: one of ours, or one of the suite or the command that this process works for."""
+    suite = own_suite()
+    return task_of_cell(cell.task) if suite is None else suite.task(cell.task)
+
+
+def command_of(cell: Cell) -> str:
+    """Return the command that trains a cell again: alone, or for the user's own suite as its only cell."""
+    if own_suite() is None:
+        return cell.command(f"runs/{cell.name}", own_task(cell.task))
+    words = ["inbounds", "benchmark", os.environ[OWN_SUITE], "--tasks", cell.task, "--learners", cell.learner]
+    words += ["--presets", cell.preset, *(["--variants", cell.variant] if cell.variant else [])]
+    numbers = {"steps": cell.steps, "seeds": cell.seeds, "seed": cell.seed}
+    return shlex.join([*words, *(word for name, value in numbers.items() for word in option(name, value))])
+
+
 def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
     """Train a cell, or go on with it where it was begun; tell whether it reached its end."""
-    from inbounds.tasks.registry import make
     from inbounds.training.api import train
 
     stopped: list[bool] = []
 
-    def watch(row: dict[str, Any]) -> bool:
+    def watch(row: Mapping[str, Any]) -> bool:
         has_more = row["step"] < cell.steps  # with the last report it is trained, whatever is asked
         if should_stop is not None and has_more and should_stop():
             stopped.append(True)
@@ -80,12 +102,13 @@ def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
         return False
 
     train(
-        make(cell.task),
+        task_of(cell),
         cell.make_learner(),
         out=folder,
         resume=(folder / CONFIG).exists(),
         warn=print,
         callbacks=(watch,),
+        command=command_of(cell),
         **cell.training_settings(),
     )
     return not stopped
@@ -103,11 +126,11 @@ def write_final(folder: Path, cell: Cell) -> None:
     )
     from inbounds.evaluation.trained import TrainedRun
 
-    opened = TrainedRun.open(folder)
+    opened = TrainedRun.open(folder, task_of(cell))
     preference = tuple(RunFolder(folder).config()["training"]["preference"])
     evaluator = evaluator_of(opened, cell.final_episodes)
     found = evaluate_run(opened, cell.final_episodes, preference, evaluator=evaluator)
-    best = dataclasses.replace(opened, states=TrainedRun.open(folder, policy="best").states)
+    best = dataclasses.replace(opened, states=TrainedRun.open(folder, opened.task, policy="best").states)
     found_best = evaluate_run(best, cell.final_episodes, preference, evaluator=evaluator)
     final: dict[str, Any] = {"final": found.as_json(), "best": found_best.as_json()}
     if has_preferences(opened):

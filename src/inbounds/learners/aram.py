@@ -2,7 +2,8 @@
 
 Acting: N proposals a_1, ..., a_N ~ pi(. | s; lambda); the first one in C(s) is executed. Only if all N are infeasible,
 the last one is projected onto C(s). During warm-up proposals are uniform in the box, and the fallback is a uniform draw
-from C(s). Evaluation executes tanh(mean) at a fixed preference, projected if it is infeasible.
+from C(s). Evaluation executes tanh(mean) at a fixed preference, projected if it is infeasible. A loaded policy samples
+as in training; `deterministic=True` gives the evaluated action.
 
 Augmented MDP: the executed action gives (s, a, [r, 0], s'); every proposal rejected before it gives a self-loop
 (s, a_i, [0, -K], s). Self-loops have a replay buffer of their own, which provides the fraction eta of a batch.
@@ -29,19 +30,28 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.constraints.references import Reference
-from inbounds.errors import ConfigurationError
-from inbounds.learners import losses
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
-from inbounds.learners.networks import init_critics, init_network, narrow_around, q_values
+from inbounds.learners import losses, normalised_aram
+from inbounds.learners.learner import Learner
+from inbounds.learners.networks import init_critics, init_network, narrow_around
 from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
-from inbounds.learners.settings import require_valid, with_presets
+from inbounds.learners.settings import require_consistent, require_valid, with_presets
+from inbounds.learners.step import Memory, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.gaussian import Gaussian, before_squashing, squash
-from inbounds.policies.heads import Query, SquashedGaussian
-from inbounds.policies.networks import Network, apply_network, with_preference
-from inbounds.replay.buffer import Transition
+from inbounds.policies.gaussian import (
+    Gaussian,
+    around_reference,
+    before_squashing,
+    gaussian_of,
+    squash,
+    squashed_actions,
+)
+from inbounds.policies.heads import SquashedGaussian
+from inbounds.policies.networks import Network, apply_network, q_values, with_preference
+from inbounds.replay import Transition
 
 REAL, AUGMENTED = "real", "augmented"
+INIT_ALPHA = 0.1
+"""First value of a tuned alpha."""
 ETA_INTERVAL = 10_000
 """Environment steps between two decays of eta (the paper's table of hyperparameters)."""
 TARGET_ENTROPY, TARGET_ENTROPY_AFTER_WARM_START = -0.5, -1.0
@@ -61,6 +71,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "warm_start": False,
         "gamma": 0.99,
     },
+    "normalised": normalised_aram.PRESET,
 }
 
 
@@ -111,18 +122,20 @@ class UpdateNoise(NamedTuple):
 @with_presets(PRESETS)
 @dataclasses.dataclass(frozen=True)
 class Aram(Learner):
-    """Acceptance-rejection and an augmented MDP, trained by multi-objective SAC.
-
-    The default has the best settings measured here. `preset="paper"` has those of the paper; its policies begin
-    anywhere in the box, and neither observations nor rewards are scaled.
-    """
+    """Acceptance-rejection and an augmented MDP, trained by multi-objective SAC."""
 
     preset: str = "default"
-    """`default`: the best settings measured. `paper`: the paper's."""
+    """`default`: the best settings measured at full length. `paper`: the paper's, with neither a warm start
+    nor scales of observations and rewards. `normalised`: those of the normalised backbone, which learns faster but has
+    not been measured at full length."""
+    backbone: str = "plain"
+    """`plain`: two multilayer perceptrons and squared errors, as in the paper. `normalised`: batch normalisation,
+    residual blocks, distributional critics and return normalisation, for rewards of any sign and scale."""
     proposals: int = 100
     """N, proposals per action; projection is computed only if none is feasible. 1 disables acceptance-rejection."""
     penalty: float = 0.2
-    """K, the penalty of a rejected proposal."""
+    """K, the penalty of a rejected proposal. On the normalised backbone it is the first value of a tuned K, in units
+    of 5 (1 - gamma), and returns are scaled to at most 4."""
     augmented: bool = True
     """Store rejected proposals as self-loops with reward [0, -K]. Training rewards must not be negative then, or a
     self-loop would pay more than a step."""
@@ -134,9 +147,10 @@ class Aram(Learner):
     """Factor on eta every 10,000 environment steps; the paper has 0.9."""
     target_acceptance: float | None = 0.99
     """Lower eta, but not below a tenth of its initial value, while more proposals than this fraction are feasible, and
-    raise it again below. Ignored with eta_decay < 1, a single buffer or a warm start."""
+    raise it again below. Ignored with eta_decay < 1, a single buffer or a warm start. The normalised backbone tunes K
+    instead; None keeps K."""
     preference: tuple[float, float] | None = None
-    """A fixed lambda with scalar critics (SOSAC); None learns for all preferences."""
+    """A fixed lambda that the networks do not read (SOSAC); None learns for all preferences."""
     min_return_weight: float = 0.8
     """Preferences are learnt with lambda_r uniform on [min_return_weight, 1]; 0 is the paper's Dirichlet(1, 1)."""
     preference_samples: int = 1
@@ -145,22 +159,22 @@ class Aram(Learner):
     """Critic snapshots in the supremum of the policy loss."""
     alpha: float | None = None
     """Entropy coefficient; None tunes it towards the target entropy."""
-    init_alpha: float = 0.1
-    """Initial value of a tuned alpha."""
     target_entropy: float | None = None
     """Target entropy per dimension, of actions scaled to [-1, 1]; at most ln 2. None is -0.5, and -1 after a warm
     start."""
     entropy_ramp: int = 50_000
-    """Updates over which the target entropy falls by the log of the feasible fraction of the box, which is measured
-    during warm-up. 0 keeps `target_entropy`."""
+    """Updates over which the target entropy falls to that of the feasible set: by -log of the feasible fraction of the
+    box, which is measured during warm-up. 0 keeps `target_entropy`."""
     student_df: float | None = None
     """Degrees of freedom of Student-t noise while acting; None is Gaussian. Updates always use the Gaussian."""
     warm_start: bool = True
-    """Begin narrowly around the task's reference action, where it has one."""
+    """Initialise the policy narrowly around the task's reference action, where it has one. This is about the first
+    networks; the random steps before learning are the training's `warm_up`."""
     critic_warmup: int = 5_000
-    """Updates of the critics alone after a warm start; then the policy and alpha begin to move."""
+    """Updates of the critics alone after a warm start, when learning begins; then policy and alpha move too. Ignored
+    without a warm start."""
     hidden: tuple[int, ...] = (256, 256)
-    """Sizes of the hidden layers of all networks."""
+    """Sizes of the hidden layers of all networks; critics of the normalised backbone have a residual block for each."""
     learning_rate: float = 3e-4
     """Adam's learning rate for actor, critics and alpha."""
     gamma: float | None = None
@@ -173,29 +187,7 @@ class Aram(Learner):
     def __post_init__(self) -> None:
         """Reject values and combinations that cannot be trained."""
         require_valid(self, excluded={"penalty": 0.0, "gamma": 1.0, "hidden": ()})
-        if self.preference is not None and not (
-            isinstance(self.preference, tuple | list)
-            and len(self.preference) == 2
-            and all(isinstance(weight, int | float) and weight >= 0 for weight in self.preference)
-            and abs(sum(self.preference) - 1) < 1e-6
-        ):
-            raise ConfigurationError(
-                f"preference={self.preference!r} must be two weights that sum to 1, or None."
-            )
-        if self.preference is not None and (self.preference_samples > 1 or self.q_snapshots > 0):
-            raise ConfigurationError(
-                "a fixed preference leaves nothing to take a supremum over. Set preference_samples=1 and q_snapshots=0."
-            )
-        if self.eta_decay != 1.0 and not self.augmented:
-            raise ConfigurationError(
-                "eta_decay changes how many self-loops a batch has, but augmented=False stores none. "
-                "Pass eta_decay=1.0 or augmented=True."
-            )
-        if self.target_entropy is not None and self.alpha is not None:
-            raise ConfigurationError(
-                f"target_entropy is for a tuned alpha, but alpha={self.alpha} is fixed. Drop target_entropy, or pass "
-                f"alpha=None."
-            )
+        require_consistent(self)
 
     # Shapes ------------------------------------------------------------------------------------------------------
 
@@ -215,9 +207,23 @@ class Aram(Learner):
         return 2 if self.preference is None else 0
 
     @property
+    def is_normalised(self) -> bool:
+        """Return whether the networks are those of the normalised backbone."""
+        return self.backbone == "normalised"
+
+    @property
+    def needs_positive_rewards(self) -> bool:
+        """Return whether training rewards must not be negative, as discounted self-loops require."""
+        return self.augmented and not self.is_normalised
+
+    @property
     def scales_task(self) -> bool:
-        """Return whether observations and rewards are scaled by default; the paper does neither."""
-        return self.preset != "paper"
+        """Return whether observations and rewards are measured and scaled before training; the paper does neither."""
+        return self.preset != "paper" and not self.is_normalised
+
+    def discount_of(self, spec: Spec) -> float:
+        """Return gamma: the learner's, or else the task's."""
+        return spec.discount if self.gamma is None else self.gamma
 
     def starts_warm(self, spec: Spec) -> bool:
         """Return whether the first policy lies narrowly around the task's reference action."""
@@ -225,22 +231,23 @@ class Aram(Learner):
 
     def adapts_eta(self, spec: Spec) -> bool:
         """Return whether eta follows the acceptance rate."""
-        is_free = len(self.buffers) == 2 and self.eta_decay == 1.0
+        is_free = len(self.buffers) == 2 and self.eta_decay == 1.0 and not self.is_normalised
         return self.target_acceptance is not None and is_free and not self.starts_warm(spec)
 
-    def init(self, key: jax.Array, spec: Spec) -> AramState:
+    def init(self, key: jax.Array, spec: Spec) -> Any:
         """Return new networks, target critics and optimiser state."""
+        if self.is_normalised:
+            return normalised_aram.init(self, key, spec)
         actor_key, *critic_keys = jax.random.split(key, 3)
         inputs = spec.observation_size + self.preference_size
         actor = init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs)
         if self.starts_warm(spec):
             is_observed = isinstance(spec.reference_action, Reference)
-            actor = narrow_around(
-                actor, None if is_observed else before_squashing(spec.box, jnp.asarray(spec.reference_action))
-            )
+            fixed = 0.0 if is_observed else before_squashing(spec.box, jnp.asarray(spec.reference_action))
+            actor = narrow_around(actor, fixed)
         outputs = 2 if self.preference is None else 1
         critic = init_critics(critic_keys, inputs + spec.box.size, self.hidden, outputs, spec.inputs)
-        alpha = self.init_alpha if self.alpha is None else self.alpha
+        alpha = INIT_ALPHA if self.alpha is None else self.alpha
         params = Params(actor, critic, jnp.asarray(math.log(alpha), jnp.float32))
         return AramState(
             params=params,
@@ -273,31 +280,35 @@ class Aram(Learner):
         """Append lambda to the observation, unless it is fixed."""
         return observation if self.preference is not None else with_preference(observation, preference)
 
+    def observed_reference(self, spec: Spec) -> Reference | None:
+        """Return where the observation holds the reference action that the mean is a residual around, if any."""
+        reference = spec.reference_action
+        return reference if self.warm_start and isinstance(reference, Reference) else None
+
     def head(self, spec: Spec) -> SquashedGaussian:
-        """Return the policy head; after a warm start the mean is a residual around an observed reference action."""
+        """Describe the policy for deployment."""
         return SquashedGaussian(
             proposals=self.proposals,
             preference_size=self.preference_size,
             min_return_weight=self.min_return_weight,
             student_df=self.student_df,
-            reference=spec.reference_action
-            if self.warm_start and isinstance(spec.reference_action, Reference)
-            else None,
+            reference=self.observed_reference(spec),
         )
 
     def policy(self, actor: Network, spec: Spec, observation: jax.Array, preference: jax.Array) -> Gaussian:
         """Return pi(. | s; lambda) before squashing."""
         output = apply_network(actor, self.with_preference(observation, preference))
-        return self.head(spec).distribution(spec, output, observation)
+        return around_reference(gaussian_of(output), spec.box, observation, self.observed_reference(spec))
+
+    def actor(self, state: Any) -> Network:
+        """Return the plain network that acts."""
+        if self.is_normalised:
+            return normalised_aram.plain_actor(self, state)
+        network: Network = state.params.actor
+        return network
 
     def act(
-        self,
-        state: AramState,
-        spec: Spec,
-        observation: jax.Array,
-        context: jax.Array,
-        keys: jax.Array,
-        warm: bool,
+        self, state: Any, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool
     ) -> Draw:
         """Draw all N proposals in one forward pass and execute the first feasible one."""
         shape = (observation.shape[1], self.proposals, spec.box.size)
@@ -310,20 +321,22 @@ class Aram(Learner):
                 spec.box.rescale(uniform),
                 fallback=lambda seen, last: jax.vmap(spec.constraint.sample)(further, seen),
             )
-        noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is free
+        noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is not used
         df = self.student_df
         draw = (
             jax.random.normal if df is None else lambda key, shape: jax.random.t(key, df, shape, jnp.float32)
         )
         noise = jax.vmap(lambda key: draw(key, shape))(noise_keys)
-        inputs = self.with_preference(observation, context)
-        output = jax.vmap(apply_network)(state.params.actor, inputs)
-        query = Query(observation[..., None, :], output[..., None, :], noise)
-        return accept_first(spec.constraint, observation, self.head(spec).actions(spec, {}, query))
+        policy = jax.vmap(lambda own, seen, preference: self.policy(self.actor(own), spec, seen, preference))(
+            state, observation, context
+        )
+        repeated = jax.tree.map(lambda array: array[..., None, :], policy)
+        proposals = squashed_actions(repeated, spec.box, noise)
+        return accept_first(spec.constraint, observation, proposals)
 
-    def export(self, state: AramState) -> dict[str, Any]:
+    def export(self, state: Any) -> dict[str, Any]:
         """Return the actor; acceptance and projection need nothing else that was learnt."""
-        return {"actor": state.params.actor}
+        return {"actor": self.actor(state)}
 
     # Replay ------------------------------------------------------------------------------------------------------
 
@@ -335,6 +348,7 @@ class Aram(Learner):
         real = Transition(observation, draw.action, reward, outcome.discount, outcome.next_observation)
         if not self.augmented:
             return {REAL: Memory(real, None)}
+        # K is stored with the row: a schedule of K would belong to `adapt` and `loss`.
         loops = self_loops(observation, draw, jnp.asarray([0.0, -self.penalty], jnp.float32))
         is_rejected = draw.is_rejected.reshape(-1)
         if self.dual_replay:
@@ -342,7 +356,7 @@ class Aram(Learner):
         together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), real, loops)
         return {REAL: Memory(together, jnp.concatenate([jnp.ones(len(observation), bool), is_rejected]))}
 
-    def adapt(self, state: AramState, spec: Spec, draw: Draw, step: jax.Array, warm: bool) -> AramState:
+    def adapt(self, state: Any, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, warm: bool) -> Any:
         """Measure the feasible fraction of the box during warm-up; later take snapshots and adapt eta.
 
         eta changes by (target - acceptance rate) / 1,000 per environment step. With the default target of 0.99 it falls
@@ -350,7 +364,11 @@ class Aram(Learner):
         """
         if warm:
             measured = jnp.stack([jnp.sum(draw.acceptance), jnp.asarray(draw.acceptance.size, jnp.float32)])
-            return state._replace(feasible_fraction=state.feasible_fraction + measured)
+            state = state._replace(feasible_fraction=state.feasible_fraction + measured)
+        if self.is_normalised:
+            return normalised_aram.adapt(self, state, spec, draw, outcome, warm)
+        if warm:
+            return state
         if self.q_snapshots:
             state = state._replace(
                 snapshots=take_snapshot(state.snapshots, state.params.critic, state.updates)
@@ -361,28 +379,31 @@ class Aram(Learner):
         eta = state.eta + 1e-3 * draw.acceptance.size * error
         return state._replace(eta=jnp.clip(eta, self.eta / 10, self.eta))
 
-    def batch_fractions(self, state: AramState, spec: Spec, step: jax.Array) -> jax.Array:
+    def batch_fractions(self, state: Any, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta, adapted or decayed, as the fraction of a batch from each buffer but the first."""
         if len(self.buffers) == 1:
             return jnp.zeros(0)
         if self.adapts_eta(spec):
-            return state.eta[None]
+            adapted: jax.Array = state.eta[None]
+            return adapted
         periods = (step // ETA_INTERVAL).astype(jnp.float32)
         return (self.eta * self.eta_decay**periods)[None]
 
     # Learning ----------------------------------------------------------------------------------------------------
 
-    def noise(self, key: jax.Array, spec: Spec) -> UpdateNoise:
+    def noise(self, key: jax.Array, spec: Spec) -> Any:
         """Draw lambda, the other candidates of the supremum, and the noise of both actions."""
+        if self.is_normalised:
+            return normalised_aram.noise(self, key, spec)
         preference_key, action_key = jax.random.split(key)
         uniform = jax.random.uniform(preference_key, (self.preference_samples, 1))
         normal = jax.random.normal(action_key, (2, self.batch_size, spec.box.size))
         return UpdateNoise(uniform[0], uniform[1:], normal[0], normal[1])
 
-    def update(
-        self, state: AramState, spec: Spec, batch: Transition, noise: UpdateNoise
-    ) -> tuple[AramState, Metrics]:
+    def update(self, state: Any, spec: Spec, batch: Transition, noise: Any) -> tuple[Any, Metrics]:
         """Take one gradient step of actor, critics and alpha, then move the target critics."""
+        if self.is_normalised:
+            return normalised_aram.update(self, state, spec, batch, noise)
         gradient, metrics = jax.grad(self.loss, has_aux=True)(state.params, state, spec, batch, noise)
         if self.alpha is not None:
             gradient = gradient._replace(log_alpha=jnp.zeros(()))
@@ -420,7 +441,6 @@ class Aram(Learner):
             weights = jnp.ones((*preference.shape[:-1], 1))
             reward = jnp.sum(batch.reward * preference, axis=-1, keepdims=True)
 
-        gamma = spec.discount if self.gamma is None else self.gamma
         target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
             reward,
             batch.discount,
@@ -428,7 +448,7 @@ class Aram(Learner):
             weights,
             after.log_density,
             alpha,
-            gamma,
+            self.discount_of(spec),
         )
         q = q_values(params.critic, inputs, spec.box.normalise(batch.action))
         per_twin = jax.vmap(jax.vmap(losses.critic_loss, (0, None, None)))(q, target, weights)
@@ -445,11 +465,8 @@ class Aram(Learner):
             )
         policy_loss = jnp.mean(alpha * now.log_density - value)
 
-        alpha_loss = jnp.mean(
-            jax.vmap(losses.alpha_loss, (None, 0, None))(
-                params.log_alpha, now.log_density, self.entropy_target(state, spec)
-            )
-        )
+        target_entropy = self.entropy_target(state, spec)
+        alpha_loss = jnp.mean(losses.alpha_loss(params.log_alpha, now.log_density, target_entropy))
         metrics = {
             "critic_loss": critic_loss,
             "policy_loss": policy_loss,
@@ -461,7 +478,7 @@ class Aram(Learner):
             metrics["eta"] = state.eta
         return critic_loss + policy_loss + alpha_loss, metrics
 
-    def entropy_target(self, state: AramState, spec: Spec) -> jax.Array:
+    def entropy_target(self, state: Any, spec: Spec) -> jax.Array:
         """Return the target entropy of the policy in [-1, 1]^d.
 
         It begins at `target_entropy` per dimension and falls in a straight line, over `entropy_ramp` updates, by
@@ -476,8 +493,7 @@ class Aram(Learner):
         if not self.entropy_ramp:
             return first
         total, count = state.feasible_fraction
-        fraction = jnp.where(
-            count > 0, (total + 1e-6) / jnp.maximum(count, 1.0), 1.0
-        )  # without warm-up: the box
+        # Without warm-up it is the whole box.
+        fraction = jnp.where(count > 0, (total + 1e-6) / jnp.maximum(count, 1.0), 1.0)
         last = first + jnp.log(jnp.clip(fraction, 1e-6, 1.0))
         return first + jnp.minimum(state.updates / self.entropy_ramp, 1.0) * (last - first)

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.errors import ConfigurationError
-from inbounds.learners.learner import Metrics, Spec
+from inbounds.learners.learner import Metrics, Spec, project_proposals
 from inbounds.learners.networks import init_flow
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState, TargetAction
-from inbounds.policies.acceptance import Draw, project_proposals
-from inbounds.policies.coupling_flow import Flow, condition_of, entries_read, flow_loss, to_action, to_latent
+from inbounds.policies.acceptance import Draw
 from inbounds.policies.heads import ThroughFlow
+from inbounds.policies.layers import Flow, condition_of, entries_read, flow_loss, to_action, to_latent
 
 JUDGED = 2_048
 """Samples on which a trained flow is evaluated."""

@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from inbounds.learners.advantages import Rewarded, advantages, discounted_from_starts
+from inbounds.learners.costs import hinge_cost, published_cost
 from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec
 from inbounds.learners.networks import init_network
-from inbounds.learners.settings import require_valid, with_presets
-from inbounds.learners.violation_cost import hinge_cost, published_cost
+from inbounds.learners.on_policy import Rewarded, advantages, discounted_from_starts
+from inbounds.learners.settings import NetworkSettings, with_presets
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.gaussian import Gaussian, sample
 from inbounds.policies.heads import DiagonalGaussian
 from inbounds.policies.networks import Network, apply_network
-from inbounds.replay.buffer import Transition
+from inbounds.replay import Transition
 
 ROLLOUT = "rollout"
 METRICS = ("policy_loss", "critic_loss", "value", "divergence", "multiplier", "cost", "entropy")
@@ -110,7 +110,7 @@ def next_multiplier(multiplier: jax.Array, cost: jax.Array, rate: float, largest
 
 @with_presets(PRESETS)
 @dataclasses.dataclass(frozen=True)
-class Focops(Learner):
+class Focops(NetworkSettings, Learner):
     """FOCOPS (Zhang et al. 2020), whose drawn actions are projected before they are executed.
 
     The constraint enters as the cost of a constrained MDP: E[sum_t gamma^t c_t] <= 0 with c_t the excess of
@@ -120,12 +120,6 @@ class Focops(Learner):
 
     preset: str = "default"
     """`default`: what was measured to be best. `paper`: the settings of the method's own code."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Width of the hidden layers."""
-    learning_rate: float = 3e-4
-    """Adam's step size for policy and both values."""
-    gamma: float = 0.99
-    """Discount factor of reward and cost."""
     trace: float = 0.95
     """The lambda of generalised advantages, for reward and cost."""
     rollout: int = 2_048
@@ -154,10 +148,6 @@ class Focops(Learner):
     less the bound, negative inside; where several do (NSFnet, BSS), for which nothing is published, their hinges."""
     stored: Literal["raw", "projected"] = "raw"
     """Whose likelihood is compared: the drawn action's, or as published that of its projection."""
-
-    def __post_init__(self) -> None:
-        """Refuse settings that cannot learn."""
-        require_valid(self)
 
     # Shapes -----------------------------------------------------------------------------------------------
 

@@ -40,42 +40,16 @@ def bellman_target(
 def critic_loss(values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:
     """Return sum_k lambda_k (Q_k - y_k)^2, the form of the published code.
 
-    It identifies every objective by itself, which the supremum of the policy loss needs: it asks a critic at one
-    preference and weighs its objectives by another. The paper's equation, (lambda^T (Q - y))^2, identifies their
+    It identifies every objective by itself. The supremum of the policy loss needs this: it evaluates a critic at one
+    preference and weights the objectives by another. The paper's equation, (lambda^T (Q - y))^2, identifies their
     weighted sum alone.
     """
     return jnp.sum(preference * (values - target) ** 2)
 
 
-def policy_loss(
-    values: jax.Array, preference: jax.Array, log_density: jax.Array, alpha: jax.Array
-) -> jax.Array:
-    """Return alpha log pi(a|s; lambda) - min_j lambda^T Q_j(s, a; lambda), the paper's policy equation.
-
-    Args:
-        values: (twins, objectives) at an action drawn by reparameterisation.
-        preference: (objectives,).
-        log_density: log pi(a|s).
-        alpha: entropy coefficient; no gradient reaches it.
-    """
-    return jax.lax.stop_gradient(alpha) * log_density - jnp.min(values @ preference)
-
-
-def best_candidate(values: jax.Array, preference: jax.Array, is_filled: jax.Array) -> jax.Array:
-    """Return sup_c min_j lambda^T Q_{c,j}, the supremum over the current critic and its filled snapshots.
-
-    Args:
-        values: (critics, twins, objectives).
-        preference: (objectives,).
-        is_filled: (critics,), False for snapshots that were not taken yet.
-    """
-    smaller = jnp.min(values @ preference, axis=-1)
-    return jnp.max(jnp.where(is_filled, smaller, -jnp.inf))
-
-
 def alpha_loss(log_alpha: jax.Array, log_density: jax.Array, target_entropy: jax.Array) -> jax.Array:
     """Return alpha (-log pi(a|s) - target), which moves the entropy to its target (SAC, arXiv:1812.05905, Eq. 18).
 
-    The gradient reaches `log_alpha` only.
+    The gradient reaches `log_alpha` only. `log_density` may be one number or a batch.
     """
     return jnp.exp(log_alpha) * jax.lax.stop_gradient(-log_density - target_entropy)

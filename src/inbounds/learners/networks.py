@@ -1,4 +1,4 @@
-"""New networks for training: Xavier's initialisation, twin critics stacked side by side, and flows."""
+"""Initial networks: Xavier's initialisation, critics stacked side by side, narrow Gaussians and flows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from inbounds.policies.coupling_flow import Coupling, Flow
-from inbounds.policies.networks import InputLayer, InputScale, Layer, Network, apply_network
+from inbounds.policies.layers import Coupling, Flow
+from inbounds.policies.networks import InputLayer, InputScale, Layer, Network
 
 TARGET_LOG_STD = -1.0 - 0.5 * math.log(2.0 * math.pi * math.e)
 """The log-std at which every entry of an unsquashed Gaussian has entropy -1, the target of a tuned alpha."""
@@ -35,12 +35,13 @@ def init_network(key: jax.Array, sizes: Sequence[int], inputs: InputScale | None
     return tuple(layers)
 
 
-def narrow_around(network: Network, mean: jax.Array | None) -> Network:
-    """Return the network of a Gaussian with a constant output: this mean (None: zero) and the std of entropy -1."""
+def narrow_around(network: Network, mean: jax.Array | float) -> Network:
+    """Return the network of a Gaussian with a constant output: this mean and the std of entropy -1."""
     last = network[-1]
     size = last.bias.shape[-1] // 2
-    centre = jnp.zeros(size) if mean is None else mean
-    bias = jnp.concatenate([centre, jnp.full(size, TARGET_LOG_STD)])
+    bias = jnp.concatenate(
+        [jnp.broadcast_to(jnp.asarray(mean, jnp.float32), (size,)), jnp.full(size, TARGET_LOG_STD)]
+    )
     return (*network[:-1], last._replace(weight=jnp.zeros_like(last.weight), bias=bias))
 
 
@@ -55,12 +56,6 @@ def init_critics(
     critics = [init_network(key, (inputs, *hidden, outputs), scale) for key in keys]
     stacked: Network = jax.tree.map(lambda *layers: jnp.stack(layers), *critics)
     return stacked
-
-
-def q_values(critic: Network, observation: jax.Array, action: jax.Array) -> jax.Array:
-    """Return (batch, critics, outputs) for observations and actions in [-1, 1]."""
-    inputs = jnp.concatenate([observation, action], axis=-1)
-    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, inputs), 0, 1)
 
 
 def init_flow(key: jax.Array, size: int, condition: int, layers: int, hidden: Sequence[int]) -> Flow:

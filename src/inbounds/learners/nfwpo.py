@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from inbounds.learners.learner import Spec
-from inbounds.learners.networks import q_values
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import ActorStep, DeterministicActorCritic, DeterministicState
-from inbounds.policies.networks import Network
+from inbounds.policies.networks import Network, q_values
 
 PROJECTION, LINEAR_PROGRAM = "projection", "linear_program"
 

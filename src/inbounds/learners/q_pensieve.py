@@ -15,12 +15,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from inbounds.learners import losses
-from inbounds.learners.networks import q_values
-from inbounds.policies.networks import Network, after_first_layer, first_layer
+from inbounds.policies.networks import Network, after_first_layer, first_layer, q_values
 
 SNAPSHOT_START = 20_000
-"""Updates before the first interval; the first snapshot is taken at its end."""
+"""Updates before the first interval; the first snapshot is taken one interval later."""
 SNAPSHOT_INTERVAL = 1_000
 """Updates between two snapshots."""
 
@@ -85,7 +83,7 @@ def supremum_value(
     best = best_preference(ensemble, observation, jax.lax.stop_gradient(action), candidates, weights)
     inputs = jax.vmap(lambda chosen: jnp.concatenate([observation, chosen], axis=-1))(best)
     values = jax.vmap(q_values, (0, 0, None))(ensemble, inputs, action)
-    return jax.vmap(losses.best_candidate, (1, 0, None))(values, weights, is_filled)
+    return jax.vmap(best_critic, (1, 0, None))(values, weights, is_filled)
 
 
 def best_preference(
@@ -116,3 +114,9 @@ def values_at_all(
         return after_first_layer(critic, first_layer(critic, inputs) + term)
 
     return jax.vmap(jax.vmap(of_one))(ensemble)
+
+
+def best_critic(values: jax.Array, preference: jax.Array, is_filled: jax.Array) -> jax.Array:
+    """Return max_c min_j lambda^T Q_{c,j} of values (critics, twins, objectives), over the critics that are filled."""
+    smaller = jnp.min(values @ preference, axis=-1)
+    return jnp.max(jnp.where(is_filled, smaller, -jnp.inf))

@@ -69,21 +69,21 @@ LEARNERS = Registry(
     {
         "aram": "aram:Aram",
         "sosac": sosac,
-        "artd3": "artd3:ArTd3",
+        "artd3": "aram_variants:ArTd3",
         "dpre": "td3:Dpre",
         "spre": "sac:Spre",
         "nfwpo": "nfwpo:Nfwpo",
         "flowpg": "flowpg:FlowPg",
         "focops": "focops:Focops",
-        "optlayer": "optlayer:OptLayer",
-        "appropt": "appropt:ApprOpt",
+        "optlayer": "layers:OptLayer",
+        "appropt": "layers:ApprOpt",
         "sac": "sac:Sac",
         "td3": "td3:Td3",
-        "dalpha": "radial:Dalpha",
-        "drad": "radial:Drad",
-        "srad": "radial:Srad",
+        "dalpha": "layers:Dalpha",
+        "drad": "layers:Drad",
+        "srad": "layers:Srad",
         "iar": "iar:Iar",
-        "aram-discrete": "discrete_aram:DiscreteAram",
+        "aram-discrete": "aram_variants:DiscreteAram",
     }
 )
 

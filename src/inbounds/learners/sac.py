@@ -12,16 +12,23 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners import losses
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec, real_transitions
-from inbounds.learners.networks import init_critics, init_network, q_values
-from inbounds.learners.settings import require_valid, with_presets
-from inbounds.learners.solver_calls import Calls, call_metrics, no_calls
-from inbounds.learners.violation_cost import violation_penalty
-from inbounds.policies.acceptance import Draw, project_proposals
+from inbounds.learners.costs import Calls, call_metrics, no_calls, violation_penalty
+from inbounds.learners.learner import (
+    Learner,
+    Memory,
+    Metrics,
+    Outcome,
+    Spec,
+    project_proposals,
+    real_transitions,
+)
+from inbounds.learners.networks import init_critics, init_network
+from inbounds.learners.settings import NetworkSettings, with_presets
+from inbounds.policies.acceptance import Draw
 from inbounds.policies.gaussian import Gaussian, Squashed, gaussian_of, squash
 from inbounds.policies.heads import Head, SquashedGaussian
-from inbounds.policies.networks import Network, apply_network
-from inbounds.replay.buffer import Transition
+from inbounds.policies.networks import Network, apply_network, q_values
+from inbounds.replay import Transition
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -53,8 +60,13 @@ class StochasticState(NamedTuple):
     calls: Calls
 
 
+def policy_losses(values: jax.Array, log_density: jax.Array, alpha: jax.Array) -> jax.Array:
+    """Return alpha log pi(a|s) - min_j Q_j(s, a) of every sample; `values` is (batch, twins, 1)."""
+    return alpha * log_density - jnp.min(values[..., 0], axis=-1)
+
+
 @dataclasses.dataclass(frozen=True)
-class StochasticActorCritic(Learner):
+class StochasticActorCritic(NetworkSettings, Learner):
     """SAC: y = r + gamma (1 - done) (min_j Q_bar_j(s', a') - alpha log pi(a'|s')), a' drawn from pi.
 
     The actor descends E[alpha log pi(a|s) - min_j Q_j(s, a)], and alpha moves the entropy to its target. A method
@@ -62,18 +74,8 @@ class StochasticActorCritic(Learner):
     (`actor_penalty`), or which action is stored (`stored_action`).
     """
 
-    preset: str = "default"
-    """`default`: the best settings measured. `paper`: those of the ARAM paper."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Sizes of the hidden layers."""
-    learning_rate: float = 3e-4
-    """Adam's learning rate for actor, critics and alpha."""
-    gamma: float = 0.99
-    """Discount factor."""
     tau: float = 0.005
     """Polyak coefficient of the target critics."""
-    batch_size: int = 256
-    """Transitions per update."""
     alpha: float | None = None
     """Entropy coefficient; None tunes it towards the target entropy."""
     init_alpha: float = 1.0
@@ -83,10 +85,6 @@ class StochasticActorCritic(Learner):
 
     causes: ClassVar[tuple[str, ...]] = ()
     """Why this learner calls a solver, apart from projecting executed actions."""
-
-    def __post_init__(self) -> None:
-        """Reject settings that cannot be trained."""
-        require_valid(self)
 
     # Shapes -----------------------------------------------------------------------------------------------
 
@@ -222,13 +220,11 @@ class StochasticActorCritic(Learner):
 
         of_policy = q_values(jax.lax.stop_gradient(trained.critic), batch.observation, drawn.value)
         policy_loss = jnp.mean(
-            jax.vmap(losses.policy_loss, (0, None, 0, None))(of_policy, jnp.ones(1), drawn.log_density, alpha)
+            policy_losses(of_policy, drawn.log_density, alpha)
             + self.actor_penalty(spec, batch.observation, drawn.value)
         )
         wanted = jnp.asarray(spec.box.size * (-1.0 if self.target_entropy is None else self.target_entropy))
-        alpha_loss = jnp.mean(
-            jax.vmap(losses.alpha_loss, (None, 0, None))(trained.log_alpha, drawn.log_density, wanted)
-        )
+        alpha_loss = jnp.mean(losses.alpha_loss(trained.log_alpha, drawn.log_density, wanted))
         metrics = {
             "critic_loss": critic_loss,
             "policy_loss": policy_loss,

@@ -14,15 +14,22 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners import losses
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec, real_transitions
-from inbounds.learners.networks import init_critics, init_network, q_values
-from inbounds.learners.settings import require_valid, with_presets
-from inbounds.learners.solver_calls import Calls, add_calls, call_metrics, no_calls
-from inbounds.learners.violation_cost import violation_penalty
-from inbounds.policies.acceptance import Draw, project_proposals
+from inbounds.learners.costs import Calls, add_calls, call_metrics, no_calls, violation_penalty
+from inbounds.learners.learner import (
+    Learner,
+    Memory,
+    Metrics,
+    Outcome,
+    Spec,
+    project_proposals,
+    real_transitions,
+)
+from inbounds.learners.networks import init_critics, init_network
+from inbounds.learners.settings import NetworkSettings, with_presets
+from inbounds.policies.acceptance import Draw
 from inbounds.policies.heads import Deterministic, Query
-from inbounds.policies.networks import Network, apply_network
-from inbounds.replay.buffer import Transition
+from inbounds.policies.networks import Network, apply_network, q_values
+from inbounds.replay import Transition
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -62,7 +69,7 @@ class TargetAction(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class DeterministicActorCritic(Learner):
+class DeterministicActorCritic(NetworkSettings, Learner):
     """TD3: twin critics, smoothed target actions and a delayed actor.
 
     y = r + gamma (1 - done) min_j Q_bar_j(s', L(mu_bar(s')) + clipped noise), and the actor ascends Q_1(s,
@@ -70,18 +77,9 @@ class DeterministicActorCritic(Learner):
     what is stored.
     """
 
-    preset: str = "default"
-    """`default`: the best settings measured. `paper`: those of the ARAM paper."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Sizes of the hidden layers."""
     learning_rate: float = 1e-3
-    """Adam's learning rate for actor and critics."""
-    gamma: float = 0.99
-    """Discount factor."""
     tau: float = 0.005
     """Polyak coefficient of the target networks."""
-    batch_size: int = 256
-    """Transitions per update."""
     exploration: float = 0.1
     """Standard deviation of the exploration noise, in [-1, 1]."""
     smoothing: float = 0.2
@@ -95,10 +93,6 @@ class DeterministicActorCritic(Learner):
 
     causes: ClassVar[tuple[str, ...]] = ()
     """Why this learner calls a solver, apart from projecting executed actions."""
-
-    def __post_init__(self) -> None:
-        """Reject settings that cannot be trained."""
-        require_valid(self)
 
     # Shapes -----------------------------------------------------------------------------------------------
 
@@ -271,6 +265,15 @@ class DeterministicActorCritic(Learner):
         return loss, (loss, jnp.mean(values))
 
 
+def penalised(
+    step: ActorStep, weight: float, spec: Spec, observation: jax.Array, squashed: jax.Array
+) -> ActorStep:
+    """Add c mean g(s, mu(s)), the weighted distance of the actor's output to the set; nothing is computed for c = 0."""
+    if weight == 0:
+        return step
+    return step._replace(loss=step.loss + weight * jnp.mean(violation_penalty(spec, observation, squashed)))
+
+
 def drawn_through_layer(spec: Spec, observation: jax.Array, raw: jax.Array, bounded: jax.Array) -> Draw:
     """Execute the layer's action; validity is reported for the actor's own, which the layer corrects.
 
@@ -310,10 +313,7 @@ class Td3(DeterministicActorCritic):
     ) -> ActorStep:
         """Return -mean Q_1(s, mu(s)) + c mean g(s, mu(s))."""
         step = super().actor_step(actor, state, spec, observation)
-        if self.penalty == 0:
-            return step
-        penalty = violation_penalty(spec, observation, self.squashed(actor, observation))
-        return step._replace(loss=step.loss + self.penalty * jnp.mean(penalty))
+        return penalised(step, self.penalty, spec, observation, self.squashed(actor, observation))
 
 
 @with_presets(PRESETS)

@@ -16,7 +16,7 @@ Fallback = Callable[[Any, Any], Any]
 
 
 class Draw(NamedTuple):
-    """What a policy did with a batch of observations (leading axes: seeds, environments)."""
+    """The result of acceptance-rejection for a batch of observations (leading axes: seeds, environments)."""
 
     action: jax.Array
     """The executed action; feasible."""
@@ -58,13 +58,3 @@ def accept_first(
     corrected = control_flow(last).cond(xp.all(found), lambda _, raw: raw, correct, observation, last)
     action = xp.where(found[..., None], chosen, corrected)
     return Draw(action, proposals, is_before & ~is_feasible, ~found, xp.mean(is_feasible, axis=-1))
-
-
-def project_proposals(constraint: Constraint, observation: jax.Array, proposals: jax.Array) -> Draw:
-    """Project a single proposal per state, the rule of learners that do not reject."""
-    raw = proposals[..., 0, :]
-    xp, is_feasible = namespace_of(raw), constraint.contains(observation, raw)
-    action = control_flow(raw).cond(
-        xp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw
-    )
-    return Draw(action, proposals, ~is_feasible[..., None], ~is_feasible, is_feasible.astype(xp.float32))

@@ -1,4 +1,4 @@
-"""The box of actions: the map between [-1, 1], in which networks and critics work, and the units of `env.step`."""
+"""The box of actions: its map to [-1, 1], in which networks and critics work, and the levels of integer actions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from inbounds.constraints import Box, Constraint
 from inbounds.constraints.arrays import clip, convert, namespace_of
 from inbounds.constraints.situation import Situation
+from inbounds.errors import ConfigurationError
 
 FloatArray = NDArray[np.float32]
 ArrayT = TypeVar("ArrayT")
@@ -75,3 +76,28 @@ class ActionBox:
 def like(array: Any, constant: FloatArray) -> Any:
     """Return a constant in the array library and number type of an array."""
     return convert(constant, namespace_of(array), array.dtype)
+
+
+def level_count(box: ActionBox) -> int:
+    """Return how many levels each entry has; ranges that are not whole or differ are refused."""
+    widths = np.asarray(box.high - box.low)
+    if np.any(box.low != np.round(box.low)) or np.any(widths != np.round(widths)) or np.ptp(widths) != 0:
+        raise ConfigurationError(
+            f"a discrete learner needs the same whole number of levels for every entry, but the box goes from "
+            f"{box.low.tolist()} to {box.high.tolist()}. Give whole bounds, equally far apart."
+        )
+    return int(widths.flat[0]) + 1
+
+
+def to_levels(box: ActionBox, action: ArrayT) -> ArrayT:
+    """Return the level of each entry of an action in the environment's units."""
+    xp = namespace_of(action)
+    level: ArrayT = xp.astype(xp.round(action - xp.asarray(box.low)), xp.int32)
+    return level
+
+
+def from_levels(box: ActionBox, level: ArrayT) -> ArrayT:
+    """Return the action in the environment's units."""
+    xp = namespace_of(level)
+    action: ArrayT = xp.asarray(box.low) + xp.astype(level, xp.float32)
+    return action

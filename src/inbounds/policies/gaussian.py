@@ -1,4 +1,4 @@
-"""Gaussian policies squashed by tanh, in any array library."""
+"""Gaussian policies squashed by tanh, in any array library: from a network's output to actions and densities."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from typing import Any, NamedTuple
 
 from inbounds.constraints.arrays import clip, convert, namespace_of
+from inbounds.constraints.references import Reference
 from inbounds.policies.box import ActionBox
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 MOST_OUT = 0.99
-"""How far out on [-1, 1] a mean is placed: the bounds of the box are at infinity before tanh."""
+"""Largest absolute reference action on [-1, 1]: the bounds of the box are at infinity before tanh."""
 
 
 class Gaussian(NamedTuple):
@@ -32,6 +33,25 @@ def gaussian_of(output: Any) -> Gaussian:
     size = output.shape[-1] // 2
     log_std = clip(namespace_of(output), output[..., size:], LOG_STD_MIN, LOG_STD_MAX)
     return Gaussian(output[..., :size], log_std)
+
+
+def around_reference(
+    gaussian: Gaussian, box: ActionBox, observation: Any, reference: Reference | None
+) -> Gaussian:
+    """Return the Gaussian with its mean as a residual around the reference action that the observation holds.
+
+    A mean of zero then gives the reference action. Without a reference the Gaussian stays as it is.
+    """
+    if reference is None:
+        return gaussian
+    xp = namespace_of(gaussian.mean)
+    suggested = reference.read(convert(observation, xp, xp.float32))
+    return gaussian._replace(mean=gaussian.mean + before_squashing(box, suggested))
+
+
+def squashed_actions(gaussian: Gaussian, box: ActionBox, noise: Any) -> Any:
+    """Return rescale(tanh(mean + std * noise)), actions in the units of `env.step`."""
+    return box.rescale(namespace_of(noise).tanh(sample(gaussian, noise)))
 
 
 def sample(gaussian: Gaussian, noise: Any) -> Any:

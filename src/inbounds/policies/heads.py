@@ -1,28 +1,126 @@
-"""Policy heads: how a network's output becomes actions, and how a file describes that.
+"""Policy heads: how a network's output becomes actions, and how files hold heads and networks.
 
-A learner declares its head as data. Training, the NumPy policy and the ONNX graph all run the lines below.
+A learner declares its head as data. Evaluation, the NumPy policy and the ONNX graph run the lines below; training runs
+the functions that they call.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from inbounds.constraints.arrays import clip, convert, namespace_of
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.references import Reference, reference_from_json
-from inbounds.errors import ConfigurationError
-from inbounds.limits import MOST_PROPOSALS
-from inbounds.policies.allocation import allocate
-from inbounds.policies.box import ActionBox
-from inbounds.policies.coupling_flow import condition_of, to_action
-from inbounds.policies.gaussian import Gaussian, before_squashing, gaussian_of, sample
-from inbounds.policies.networks import apply_network, with_preference
-from inbounds.policies.radial import alpha_projection, radial_squash, ray
-from inbounds.policies.stored_networks import Arrays, array_of, read_flow, read_network
-from inbounds.settings import is_number, is_whole, misfit
+from inbounds.errors import CheckpointError, ConfigurationError
+from inbounds.limits import MOST_LAYERS, MOST_PROPOSALS, is_number, is_whole, misfit
+from inbounds.policies.box import ActionBox, FloatArray
+from inbounds.policies.gaussian import Gaussian, around_reference, gaussian_of, sample, squashed_actions
+from inbounds.policies.layers import (
+    Coupling,
+    Flow,
+    allocate,
+    alpha_projection,
+    condition_of,
+    radial_squash,
+    ray,
+    to_action,
+)
+from inbounds.policies.networks import Layer, apply_network, with_preference
+
+Arrays = Mapping[str, NDArray[Any]]
+Layers = tuple[Layer, ...]
+
+
+def read_network(arrays: Arrays, name: str) -> Layers:
+    """Return the layers called `name/0/weight`, `name/0/bias`, ... after checking that they fit together."""
+    layers: list[Layer] = []
+    for index in range(_count(arrays, name, "weight")):
+        weight, bias = (array_of(arrays, f"{name}/{index}/{part}") for part in ("weight", "bias"))
+        inputs = layers[-1].weight.shape[1] if layers else None
+        if weight.ndim != 2 or bias.shape != weight.shape[1:] or inputs not in (None, weight.shape[0]):
+            raise CheckpointError(
+                f"layer {index} of '{name}' is {weight.shape} with a bias of {bias.shape}, which does not fit "
+                f"the layer before it. The file is damaged; export or train again."
+            )
+        layers.append(Layer(weight, bias))
+    if not layers:
+        raise CheckpointError(
+            f"the file holds no network called '{name}'. It is damaged, or the learner's `export` has another name "
+            f"for it; export or train again."
+        )
+    return _with_inputs_folded(arrays, name, tuple(layers))
+
+
+def read_flow(arrays: Arrays, name: str) -> Flow:
+    """Return the couplings called `name/0/scale`, `name/0/shift`, ..."""
+    count = _count(arrays, name, "scale/0/weight")
+    if not 1 <= count <= MOST_LAYERS:
+        raise CheckpointError(
+            f"the file holds {count} couplings called '{name}', but 1 to {MOST_LAYERS} are possible. Train again."
+        )
+    return tuple(
+        Coupling(read_network(arrays, f"{name}/{index}/scale"), read_network(arrays, f"{name}/{index}/shift"))
+        for index in range(count)
+    )
+
+
+def array_of(arrays: Arrays, name: str, shape: tuple[int, ...] | None = None) -> FloatArray:
+    """Return one array of finite float32 numbers, of this shape where one is given, or refuse the file."""
+    array = arrays.get(name)
+    if array is None:
+        raise CheckpointError(f"the file lacks '{name}'. It is damaged or of another version; train again.")
+    if array.dtype != np.float32 or not np.isfinite(array).all():
+        raise CheckpointError(
+            f"'{name}' holds {array.dtype} values that are not all finite float32 numbers. Train again."
+        )
+    if shape not in (None, array.shape):
+        raise CheckpointError(f"'{name}' has shape {array.shape}, but {shape} is expected. Train again.")
+    return array
+
+
+def named_arrays(tree: Any, name: str = "") -> dict[str, NDArray[Any]]:
+    """Return the arrays of nested mappings and tuples under the names that are read above."""
+    if isinstance(tree, Mapping):
+        parts: Any = tree.items()
+    elif isinstance(tree, tuple):
+        parts = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
+    else:
+        return {name: np.ascontiguousarray(tree)}
+    named: dict[str, NDArray[Any]] = {}
+    for key, part in parts:
+        named |= named_arrays(part, f"{name}/{key}" if name else str(key))
+    return named
+
+
+def _count(arrays: Arrays, name: str, part: str) -> int:
+    """Return how many of `name/0/part`, `name/1/part`, ... there are."""
+    pattern = re.compile(rf"{re.escape(name)}/\d+/{part}")
+    return sum(1 for key in arrays if pattern.fullmatch(key))
+
+
+def _with_inputs_folded(arrays: Arrays, name: str, layers: Layers) -> Layers:
+    """Put (inputs - shift) / scale into the first layer: (x - m)/s W + b = x (W/s) + (b - (m/s) W)."""
+    names = [f"{name}/0/input_{part}" for part in ("shift", "scale")]
+    if not any(one in arrays for one in names):
+        return layers
+    shift, scale = (array_of(arrays, one) for one in names)
+    weight, bias = layers[0]
+    if shift.shape != weight.shape[:1] or scale.shape != shift.shape or not (scale > 0).all():
+        raise CheckpointError(
+            f"the inputs of '{name}' are scaled by {scale.shape} numbers, but its first layer has "
+            f"{weight.shape[0]} inputs, or a scale is not positive. The file is damaged; train again."
+        )
+    scaled = weight.astype(np.float64) / scale[:, None]
+    moved = bias - shift.astype(np.float64) @ scaled
+    return (Layer(scaled.astype(np.float32), moved.astype(np.float32)), *layers[1:])
+
 
 Parameters = Mapping[str, Any]
 """What a learner exports: the network `actor`, and further arrays that a kind of head names."""
@@ -81,7 +179,7 @@ class Head(abc.ABC):
             raise ConfigurationError(f"{wrong}={getattr(self, wrong)!r} must be {what}. Correct it.")
 
     def allowed(self) -> dict[str, tuple[bool, str]]:
-        """Tell whether each number may be what it is, and what it must be."""
+        """Return, for each setting, whether it is valid, and which values are."""
         df, most = self.student_df, MOST_PROPOSALS
         return {
             "proposals": (is_whole(self.proposals, 1) and self.proposals <= most, f"from 1 to {most}"),
@@ -131,19 +229,10 @@ class SquashedGaussian(Head):
     reference: Reference | None = None
     """Where the observation holds a reference action."""
 
-    def distribution(self, spec: PolicySpec, output: Any, observation: Any) -> Gaussian:
-        """Return the Gaussian before squashing."""
-        gaussian = gaussian_of(output)
-        if self.reference is None:
-            return gaussian
-        xp = namespace_of(output)
-        suggested = self.reference.read(convert(observation, xp, xp.float32))
-        return gaussian._replace(mean=gaussian.mean + before_squashing(spec.box, suggested))
-
     def actions(self, spec: PolicySpec, parameters: Parameters, query: Query) -> Any:
         """Return rescale(tanh(mean + std * noise))."""
-        drawn = sample(self.distribution(spec, query.output, query.observation), query.noise)
-        return spec.box.rescale(namespace_of(drawn).tanh(drawn))
+        gaussian = around_reference(gaussian_of(query.output), spec.box, query.observation, self.reference)
+        return squashed_actions(gaussian, spec.box, query.noise)
 
 
 @dataclasses.dataclass(frozen=True)

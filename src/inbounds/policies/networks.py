@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints.arrays import is_jax, namespace_of, without_gradient
 from inbounds.policies.box import ArrayT
+
+if TYPE_CHECKING:
+    import jax
 
 
 class Layer(NamedTuple):
@@ -85,3 +88,12 @@ def with_preference(observation: ArrayT, preference: Any) -> ArrayT:
     spread = xp.broadcast_to(preference, shape)
     joined: ArrayT = xp.concat([observation, spread], axis=-1)
     return joined
+
+
+def q_values(critic: Network, observation: jax.Array, action: jax.Array) -> jax.Array:
+    """Return (batch, critics, outputs) of stacked critics for observations and actions in [-1, 1]; JAX only."""
+    import jax
+    import jax.numpy as jnp
+
+    inputs = jnp.concatenate([observation, action], axis=-1)
+    return jnp.moveaxis(jax.vmap(apply_network, (0, None))(critic, inputs), 0, 1)

@@ -1,4 +1,4 @@
-"""The figures of the paper, drawn from results: one function per figure, each returns it or nothing to draw.
+"""The figures of the paper, drawn from results, and the picture of one run; each returns it or nothing to draw.
 
 Colours tell methods apart for the colour-blind too, lines carry dashes beyond the eighth method, and every panel
 stays readable at the width of a column.
@@ -7,7 +7,7 @@ stays readable at the width of a column.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -15,11 +15,12 @@ import numpy as np
 
 from inbounds.errors import ConfigurationError, MissingDependencyError
 from inbounds.experiments.results import Result
-from inbounds.report.page_data import method_place, task_place
-from inbounds.report.published import RETURN, VALID_ACTION_RATE
+from inbounds.report.page import method_place, task_place
+from inbounds.report.published import RETURN, VALID_ACTION_RATE, labels, solver_calls
 from inbounds.report.statistics import curve_band
-from inbounds.report.style import COLOURS, DASHES, MARKERS, PARAMETERS, drawn, save, task_name
-from inbounds.report.verdict import labels, solver_calls
+from inbounds.report.style import COLOURS, DASHES, MARKERS, PARAMETERS, drawn, learner_name, save, task_name
+from inbounds.storage.files import replacing
+from inbounds.training.record import EVALUATIONS, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -270,3 +271,41 @@ def write_figures(
                 if figure is not None:
                     written += save(figure, folder / (f"{suite}-{name}" if suite else name), formats)
     return written
+
+
+PICTURE = "learning_curve.png"
+
+
+def draw_run(folder: RunFolder, references: Mapping[str, float]) -> Path:
+    """Draw the evaluations of a run and write learning_curve.png into its folder; needs matplotlib."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    config, rows = folder.config(), list(folder.rows(EVALUATIONS))
+    steps = np.asarray(sorted({row["step"] for row in rows}))
+    seeds = sorted({row["seed"] for row in rows})
+    with rc_context(PARAMETERS):
+        figure = Figure(figsize=(7.2, 2.8), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for axes, name, label in (
+            (left, "return", "return"),
+            (right, "valid_action_rate", "valid action rate"),
+        ):
+            found = {(row["step"], row["seed"]): row[name] for row in rows}
+            curves = np.asarray([[found.get((step, seed), np.nan) for step in steps] for seed in seeds])
+            if len(seeds) > 1:
+                axes.plot(steps, curves.T, color=COLOURS[0], alpha=0.25, linewidth=0.8)
+            axes.plot(steps, np.nanmean(curves, axis=0), color=COLOURS[0], marker=".", label="policy")
+            axes.set(xlabel="environment steps", ylabel=label)
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        for index, (name, value) in enumerate(references.items()):
+            left.axhline(value, color=COLOURS[1 + index], linestyle="--", linewidth=1, label=name)
+        left.legend()
+        right.set_ylim(-0.02, 1.02)
+        learner, preset = learner_name(config["learner"]["name"]), config["learner"].get("preset", "default")
+        figure.suptitle(drawn(f"{task_name(config['task'])}: {learner}, {preset}"))
+        path = folder.path / PICTURE
+        with replacing(path) as part:
+            figure.savefig(part, format="png")
+    return path

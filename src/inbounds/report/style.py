@@ -48,6 +48,13 @@ TASK_NAMES = {
     "bss5z": "BSS5z",
     "polytope50": "Polytope50",
     "allocation": "Allocation",
+    "reachershell": "ReacherShell",
+    "reachertip": "ReacherTip",
+    "halfcheetahangular": "HalfCheetahAngular",
+    "hoppersine": "HopperSine",
+    "hopperleast": "HopperLeast",
+    "walker2dpower": "Walker2dPower",
+    "walker2dsine": "Walker2dSine",
 }
 PARAMETERS: Any = {
     "font.size": 8,

@@ -8,9 +8,18 @@ from typing import Any, NamedTuple
 
 from inbounds.experiments.results import Result
 from inbounds.experiments.suites import PAPER_TASKS, SUITES
-from inbounds.report.published import RETURN, best_published_rate
+from inbounds.report.published import (
+    BETTER,
+    EARLY,
+    LEVEL,
+    RETURN,
+    WORSE,
+    best_published_rate,
+    labels,
+    solver_calls,
+    summarise,
+)
 from inbounds.report.style import task_name
-from inbounds.report.verdict import BETTER, EARLY, LEVEL, WORSE, labels, solver_calls, summarise
 
 NOT_RUN = "not run yet"
 NOT_KEPT = "not kept"

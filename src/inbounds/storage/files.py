@@ -1,4 +1,4 @@
-"""Whole files and whole folders: every file of the package is written here, or grows in `logs`.
+"""Whole files and folders, one writer for each folder: every file of the package is written here, or grows in `logs`.
 
 What a reader finds under a name is always a whole file. New content goes into a hidden file beside it, is synced and
 then renamed over it; the folder is synced last. A process that is killed on the way leaves the hidden file at most.
@@ -10,16 +10,17 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from inbounds.errors import StorageError
-from inbounds.system_errors import remedy_of
+from inbounds.errors import FolderBusyError, StorageError, remedy_of
 
 Piece = bytes | bytearray | memoryview
 """A part of a file."""
@@ -271,3 +272,60 @@ def told(path: str | Path, state: str = UNCHANGED, deed: str = "written") -> Ite
         raise StorageError(
             f"{path} could not be {deed} ({error.strerror or error}). {state} {remedy_of(error)}"
         ) from error
+
+
+LOCK = ".lock"
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
+"""What a file system without locks answers."""
+
+_entered: set[tuple[str, int]] = set()
+"""Folders and the threads of this process that hold them."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep every other process and thread out of a folder; the thread that holds it may enter again.
+
+    Where the file system has no locks, nobody is kept out.
+    """
+    mine = (os.path.realpath(folder), threading.get_ident())
+    if mine in _entered:
+        yield
+        return
+    with told(folder / LOCK):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not _try(descriptor):
+            raise FolderBusyError(
+                f"another process is writing to {folder}. Wait until it has ended, or choose another folder."
+            )
+        _entered.add(mine)
+        try:
+            yield
+        finally:
+            _entered.discard(mine)
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(folder: Path) -> bool:
+    """Tell whether somebody is writing to a folder at this moment."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # which a pipe does not wait for
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    return True

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from inbounds.errors import CheckpointError
+from inbounds.errors import CheckpointError, remedy_of
 from inbounds.reading import read_object
 from inbounds.storage.files import Piece, write_pieces
-from inbounds.system_errors import remedy_of
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -138,11 +138,15 @@ class ActionGuard:
         previous_actions: NDArray[np.floating] | None,
     ) -> NDArray[np.float64]:
         """Return by how much actions miss their set, in float64; infinitely, where that is not a number."""
-        excess = np.asarray(
-            self.constraint.violation(
+        try:
+            violation = self.constraint.violation(
                 observations, executed.astype(np.float64), previous_action=previous_actions
             )
-        )
+        except EmptySetError:  # an expression that has no value in a state: say in which
+            for row in range(len(observations)):
+                self._require_an_action(row, observations, executed, previous_actions)
+            raise
+        excess = np.asarray(violation)
         return excess if (excess <= 0.0).all() else np.where(np.isnan(excess), np.inf, excess)
 
     def _require_whole_numbers(self, array: NDArray[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,16 +13,18 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box
 from inbounds.errors import ConfigurationError, EmptySetError, InboundsError
+from inbounds.tasks.environment import episode, rollout
+from inbounds.tasks.gymnasium_batch import GymnasiumBatch
+from inbounds.tasks.gymnasium_group import Group
 from inbounds.tasks.named_parts import references_of
 from inbounds.tasks.task import Task
-from inbounds.tasks.task_report import Finding, TaskReport
+from inbounds.tasks.task_report import THIN as RARE
+from inbounds.tasks.task_report import Finding, TaskReport, recommended
 
 STATES, SAMPLES = 100, 1_000
 """Visited states at which the set is compared with its box, and uniform actions of the box at each."""
 COMPILED_STATES = 8
 """Visited states about which the set is asked at once in a compiled function, as training does."""
-RARE = 1e-4
-"""A share of the box below which acceptance-rejection hardly ever accepts."""
 UNIT_CHANGERS = ("RescaleAction", "ClipAction", "TransformAction", "NormalizeAction")
 """Wrappers after which actions have other units than those of the simulator."""
 
@@ -44,7 +47,7 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
     Looked for: an environment that does not follow its seed, values that are not numbers, states in which no
     action is feasible, a set that never binds or that hardly any action satisfies, a set that fails in the compiled
     functions of training, units that do not fit, entries of the observation that are not what the constraint takes
-    them for, scales that networks dislike, and negative rewards.
+    them for, scales that networks dislike, and negative rewards. The report ends with the learner to try first.
     """
     if not isinstance(task, Task):
         raise ConfigurationError(
@@ -67,7 +70,8 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
         findings += about_rewards(task, played)
     order = ("problem", "warning", "note")
     ordered = tuple(sorted(findings, key=lambda finding: order.index(finding.level)))
-    return TaskReport(task.name, task.constraint.formula(), ordered, len(played.rewards), share)
+    first = recommended(task, share, played.rewards)
+    return TaskReport(task.name, task.constraint.formula(), ordered, len(played.rewards), share, first)
 
 
 def play(task: Task, steps: int, seed: int) -> Played:
@@ -79,16 +83,16 @@ def play(task: Task, steps: int, seed: int) -> Played:
     environment = task.make_environment()
     try:
         environment.action_space.seed(seed)
-        observation, _ = environment.reset(seed=seed)
-        for _ in range(steps):
+        first, _ = environment.reset(seed=seed)
+
+        def act(observation: NDArray[np.float64]) -> Any:
             seen.append(observation)
-            action = environment.action_space.sample()
-            observation, reward, terminated, truncated, _ = environment.step(action)
-            done.append(action)
-            paid.append(float(reward))
-            endings += bool(terminated)
-            if terminated or truncated:
-                observation, _ = environment.reset()
+            return environment.action_space.sample()
+
+        for step in itertools.islice(rollout(environment, act, first), steps):
+            done.append(step.action)
+            paid.append(step.reward)
+            endings += step.terminated
     except EmptySetError as error:
         trouble = Finding(
             "problem",
@@ -112,19 +116,7 @@ def play(task: Task, steps: int, seed: int) -> Played:
 
 def about_seeds(task: Task, seed: int) -> Iterator[Finding]:
     """Compare two environments that got the same seed and the same actions."""
-    tracks = []
-    for _ in range(2):
-        environment = task.make_environment()
-        environment.action_space.seed(seed)
-        track = [environment.reset(seed=seed)[0]]
-        with contextlib.suppress(InboundsError):  # what stops an episode has been reported before
-            for _ in range(10):
-                observation, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
-                track.append(observation)
-                if terminated or truncated:
-                    break
-        environment.close()
-        tracks.append(track)
+    tracks = [_track(task, seed) for _ in range(2)]
     if not np.array_equal(tracks[0][0], tracks[1][0]):
         yield Finding(
             "warning",
@@ -139,6 +131,18 @@ def about_seeds(task: Task, seed: int) -> Iterator[Finding]:
         )
 
 
+def _track(task: Task, seed: int) -> list[NDArray[np.float64]]:
+    """Return the first observations under feasible actions that are drawn from the seed."""
+    with contextlib.closing(task.make_environment()) as environment:
+        environment.action_space.seed(seed)
+        track = [environment.reset(seed=seed)[0]]
+        with contextlib.suppress(InboundsError):  # what stops an episode has been reported before
+            steps = episode(environment, lambda observation: environment.action_space.sample(), track[0])
+            for step in itertools.islice(steps, 10):
+                track.append(step.next_observation)
+    return track
+
+
 def about_writing(task: Task) -> Iterator[Finding]:
     """Write the constraint down, as every run folder does."""
     try:
@@ -149,8 +153,12 @@ def about_writing(task: Task) -> Iterator[Finding]:
 
 def about_units(task: Task, played: Played) -> Iterator[Finding]:
     """Look for signs that constraint and environment speak different units."""
-    batch = task.host(1, 1) if task.host is not None else None
-    inner: Any = getattr(batch, "environments", [None])[0]
+    inner: Any = None
+    if task.host is not None:
+        batch = task.host(1, 1)
+        batch.close()
+        if isinstance(batch, GymnasiumBatch) and isinstance(batch.group, Group):
+            inner = batch.group.environments[0]
     while inner is not None and hasattr(inner, "env"):
         kind = type(inner).__name__
         if kind in UNIT_CHANGERS:
@@ -161,9 +169,6 @@ def about_units(task: Task, played: Played) -> Iterator[Finding]:
                 f"{_short(task.action_high)}]; check that its numbers are in these units.",
             )
         inner = inner.env
-    close = getattr(batch, "close", None)
-    if close is not None:
-        close()
     if len(played.actions) < 30:
         return
     used = np.ptp(played.actions, axis=0) / (task.action_high - task.action_low)

@@ -192,10 +192,18 @@ class GuardedGymnasium(CompiledGymnasium):
             draw=draw,
             render_mode=render_mode,
         )
-        self._episode = EpisodeGuard(constraint, self.action_space, task_name=task_name)
+        self._episode = EpisodeGuard(
+            constraint, self.action_space, self.observation_space, task_name=task_name
+        )
         self.guard = self._episode.actions
         self._space = ConstrainedBox(self.guard.constraint, action_low, action_high)
         self.action_space = self._space
+
+    def __str__(self) -> str:
+        """Show the task and its set."""
+        return f"<{self.guard.task_name}: {self.guard.constraint.formula()}>"
+
+    __repr__ = __str__
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -301,3 +309,6 @@ class CompiledBatch:
         self._stream = Stream(key, jax.tree_util.tree_unflatten(structure, leaves))
         self._observation = np.array(saved["observation"], dtype=np.float64)
         self._previous_action = np.array(saved["previous_action"], dtype=np.float64)
+
+    def close(self) -> None:
+        """Release nothing: compiled environments hold no threads and no files."""

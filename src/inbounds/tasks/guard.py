@@ -10,10 +10,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.constraints import Box, Constraint
+from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 from inbounds.tasks.action_guard import ActionGuard as ActionGuard
 from inbounds.tasks.action_guard import OnViolation as OnViolation
+from inbounds.tasks.fitting import first_action, fitted
 from inbounds.tasks.spaces import ConstrainedBox
 
 
@@ -29,27 +30,31 @@ class EpisodeGuard:
         self,
         constraint: Constraint,
         space: gymnasium.Space[Any],
+        observations: gymnasium.Space[Any],
         *,
         task_name: str,
         on_violation: OnViolation = "refuse",
         first_previous_action: NDArray[np.floating] | None = None,
     ) -> None:
         """Guard actions of `space`; an episode begins with `first_previous_action`, or else with zero."""
-        self.box = require_box(space, task_name)
+        self.box, self._observations = require_box(space, task_name), observations
         self.actions = ActionGuard(
-            within_box(constraint, self.box),
+            fitted(constraint, self.box, observations, task_name),
             self.box.shape[0],
             task_name=task_name,
             on_violation=on_violation,
             executed_as=self.box.dtype,
         )
-        start = np.zeros(self.box.shape) if first_previous_action is None else first_previous_action
-        self._first_previous_action = np.clip(
-            np.asarray(start, dtype=np.float64), self.box.low, self.box.high
+        self._first_previous_action = first_action(
+            first_previous_action, self.box.low, self.box.high, task_name
         )
         self.previous_action = self._first_previous_action
         self._observation: NDArray[np.float64] | None = None
         self._problem = "step came before reset"
+
+    def fitted(self, constraint: Constraint) -> Constraint:
+        """Return another set together with the box, as that of the guard is; nothing is replaced."""
+        return fitted(constraint, self.box, self._observations, self.actions.task_name)
 
     @property
     def observation(self) -> NDArray[np.float64]:
@@ -118,6 +123,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._guard = EpisodeGuard(
             constraint,
             env.action_space,
+            env.observation_space,
             task_name=task_name,
             on_violation=on_violation,
             first_previous_action=first_previous_action,
@@ -163,7 +169,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._problem = None
         if isinstance(announced, Constraint):
             try:
-                stated = within_box(announced, self._guard.box)
+                stated = self._guard.fitted(announced)
             except EmptySetError as error:  # an episode may end here, and then nobody asks for an action
                 self._problem = error
         self._guard.actions.constraint = self._space.constraint = stated
@@ -195,22 +201,6 @@ def as_numbers(space: gymnasium.Space[Any], observation: Any) -> NDArray[np.floa
     else:
         return np.array(gymnasium.spaces.flatten(space, observation), dtype=np.float64)
     return np.concatenate([np.empty(0), *parts])
-
-
-def within_box(constraint: Constraint, space: gymnasium.spaces.Box) -> Constraint:
-    """Return the set together with the box of an action space: simulators clip, or fail, beyond it.
-
-    A set that states a box which lies in that of the space stays as it is.
-    """
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    stated = [member for member in constraint.members() if isinstance(member, Box) and member.is_constant()]
-    if any(
-        box.size() in (None, len(low)) and np.all(box.low >= low) and np.all(box.high <= high)
-        for box in stated
-    ):
-        return constraint
-    is_bounded = np.isfinite(low).any() or np.isfinite(high).any()
-    return constraint & Box(low, high) if is_bounded else constraint
 
 
 def share_of_bound(

@@ -1,155 +1,72 @@
-"""Any Gymnasium environments as a batch: one vector per observation, the guard inside, same-step autoreset."""
+"""Any Gymnasium environments as a batch with the guard inside; where they are slow, on several cores."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import hashlib
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
-from inbounds.errors import ConfigurationError, InvalidInputError, SimulationError
+from inbounds.errors import ConfigurationError, InvalidInputError, SimulationError, told_by_python
 from inbounds.tasks.action_guard import ActionGuard, OnViolation
 from inbounds.tasks.environment import Step
-from inbounds.tasks.flattening import Flattening
-from inbounds.tasks.named_parts import PREVIOUS_ACTION
-from inbounds.tasks.published_sets import PublishedNumbers, own_set, refuse_later_limit, require_same_set
+from inbounds.tasks.gymnasium_group import Group, GroupPlan
+from inbounds.tasks.gymnasium_processes import GroupProcesses
 
-Maker = Callable[[str | None], gymnasium.Env[Any, Any]]
-"""From a render mode, or None, to a new environment."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Interface:
-    """Between an environment and its task: [flattened observation, published numbers, previous action] <-> parts."""
-
-    observations: Flattening
-    actions: Flattening
-    published: PublishedNumbers | None
-    first_previous_action: NDArray[np.float64] | None
-    """None where the constraint does not read the previous action, and the observation does not hold it."""
-
-    @property
-    def observation_parts(self) -> tuple[tuple[str, int], ...]:
-        """Names and sizes of the parts of the task's observation, in their order."""
-        parts = self.observations.named_sizes()
-        parts += () if self.published is None else self.published.numbers.named_sizes()
-        previous = self.first_previous_action
-        return parts if previous is None else (*parts, (PREVIOUS_ACTION, len(previous)))
-
-    def observe(
-        self, seen: Any, info: Mapping[str, Any], previous_action: NDArray[np.floating] | None = None
-    ) -> NDArray[np.float64]:
-        """Return the task's observation; without a previous action, that of the beginning of an episode."""
-        pieces = [self.observations.flatten(seen)]
-        if self.published is not None:
-            pieces.append(self.published.read(info))
-        else:
-            refuse_later_limit(info)
-        if self.first_previous_action is not None:
-            before = self.first_previous_action if previous_action is None else previous_action
-            pieces.append(before.astype(np.float64))
-        return pieces[0].copy() if len(pieces) == 1 else np.concatenate(pieces)
-
-
-class Began(NamedTuple):
-    """What `reset` returned."""
-
-    observation: Any
-    info: Mapping[str, Any]
-
-
-def begun(environment: gymnasium.Env[Any, Any], seed: int | None, task_name: str) -> Began:
-    """Begin an episode; what does not answer as Gymnasium's environments do is refused."""
-    answer = environment.reset(seed=seed)
-    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)):
-        raise SimulationError(
-            f"{task_name}: reset returned {_kind(answer)}, but (observation, info) is expected, info a dictionary. "
-            f"Let it return both, as Gymnasium's environments do: return observation, {{}}."
-        )
-    return Began(*answer)
-
-
-class Moved(NamedTuple):
-    """What `step` returned."""
-
-    observation: Any
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: Mapping[str, Any]
-
-
-def moved(environment: gymnasium.Env[Any, Any], action: Any, task_name: str) -> Moved:
-    """Take one step, in the same way."""
-    answer = environment.step(action)
-    if not (isinstance(answer, tuple) and len(answer) == 5 and isinstance(answer[4], Mapping)):
-        raise SimulationError(
-            f"{task_name}: step returned {_kind(answer)}, but (observation, reward, terminated, truncated, info) is "
-            f"expected, info a dictionary. Return all five, as Gymnasium's environments do; a single 'done' means "
-            f"terminated."
-        )
-    seen, paid, terminated, truncated, info = answer
-    try:
-        reward = float(paid)
-    except (TypeError, ValueError) as error:
-        raise SimulationError(
-            f"{task_name}: the reward {paid!r} is not a number. Let step return float(reward)."
-        ) from error
-    return Moved(seen, reward, bool(terminated), bool(truncated), info)
-
-
-def _kind(answer: Any) -> str:
-    return f"a tuple of {len(answer)}" if isinstance(answer, tuple) else f"one {type(answer).__name__}"
+LEAST_SAVING = 2e-4
+"""Seconds that processes must save at each step of a batch to be tried; actions and answers take longer than that."""
+TRIAL_STEPS = 32
+"""Steps of a batch after which it is known whether they might."""
+TRIAL_SECONDS = 1.0
+"""Seconds of stepping after which processes are tried; to start them takes about as long."""
+LEAST_SPEED_UP = 1.1
+"""How much faster processes must be in their trial."""
+SECONDS_TO_START = 60.0
+"""Seconds that processes may take to start and make their environments, besides ten times the time of the trial."""
 
 
 class GymnasiumBatch:
-    """`count` environments made by one function, stepped one after another.
+    """The environments of a plan, stepped one after another or by up to `processes` processes.
 
-    Each draws its randomness from its own seed: `reset(seeds)` passes it on once, and the episodes that follow
-    continue the environment's own generator. Their states cannot be saved, so that a resumed run begins anew
-    the episodes that were open.
+    Once steps have been slow for a second, processes repeat all episodes since the last `reset`. They take over if
+    they are faster and every bit is the same: results do not depend on where environments are stepped. If something
+    differs or fails, a warning says what. One environment and fast ones stay in this process without a trial.
+
+    The states of environments cannot be saved, so that a resumed run begins anew the episodes that were open.
     """
 
     def __init__(
         self,
-        make: Maker,
-        interface: Interface,
+        plan: GroupPlan,
         constraint: Constraint,
-        horizon: int,
-        count: int,
         *,
-        task_name: str,
-        own_limit: Constraint | None = None,
+        processes: int = 1,
         on_violation: OnViolation = "refuse",
-        render_mode: str | None = None,
     ) -> None:
-        """Make the environments; nothing moves before `reset`. `own_limit` is the set that each of them publishes."""
-        if count < 1:
+        """Make the environments; nothing moves before `reset`."""
+        if plan.count < 1:
             raise ConfigurationError(
-                f"{task_name}: a batch of {count} environments is empty; ask for 1 or more."
+                f"{plan.task_name}: a batch of {plan.count} environments is empty; ask for 1 or more."
             )
-        self.count = count
-        self.horizon = horizon
-        self.interface = interface
-        self.environments = [make(render_mode) for _ in range(count)]
+        self.count = plan.count
+        self.plan = plan
+        actions = plan.interface.actions
         self.guard = ActionGuard(
             constraint,
-            interface.actions.size,
-            task_name=task_name,
+            actions.size,
+            task_name=plan.task_name,
             on_violation=on_violation,
             # Of several types the shortest: its numbers are those of the longer ones as well, so that no part is
             # rounded after it was checked.
-            executed_as=min((part.dtype for part in interface.actions.parts), key=lambda kind: kind.itemsize),
+            executed_as=min((part.dtype for part in actions.parts), key=lambda kind: kind.itemsize),
         )
-        self.frame: Any = None
-        """Where the last action of the first environment led, if pictures were asked for."""
-        self._draws = render_mode is not None
-        self._own_limits: list[Any] = [own_limit] * count
-        self._elapsed = np.zeros(count, dtype=np.int64)
+        self.group: Group | GroupProcesses = Group(plan, range(plan.count))
+        """The environments, here or in processes."""
+        self._trial = Trial(processes, plan.count) if min(processes, plan.count) > 1 else None
         self._observation: NDArray[np.float64] | None = None
 
     def reset(self, seeds: Sequence[int]) -> NDArray[np.float64]:
@@ -159,9 +76,13 @@ class GymnasiumBatch:
                 f"{self.guard.task_name}: {len(seeds)} seeds for {self.count} environments; give one seed each."
             )
         self._observation = None
-        first = [self._begin(index, int(seed) % 2**31) for index, seed in enumerate(seeds)]
-        self._observation = np.stack(first)
-        return self._observation.copy()
+        if isinstance(self.group, GroupProcesses) and self.group.is_closed:  # something broke them off
+            self.group = Group(self.plan, range(self.count))
+        first = self.group.reset(seeds)
+        if self._trial is not None:
+            self._trial.begin(seeds, first)
+        self._observation = first
+        return first.copy()
 
     def step(self, actions: NDArray[np.floating]) -> Step:
         """Apply one feasible action to each environment; an infeasible one raises before anything moves."""
@@ -171,25 +92,14 @@ class GymnasiumBatch:
                 f"unknown where the environments stand; call reset first."
             )
         executed = self.guard.admit(self._observation, actions)
-        final = np.empty_like(self._observation)
         self._observation = None  # until all have answered: one that raises may have moved
-        reward = np.zeros(self.count)
-        terminated, truncated = np.zeros(self.count, np.bool_), np.zeros(self.count, np.bool_)
-        for index, environment in enumerate(self.environments):
-            action = self.interface.actions.unflatten(executed[index])
-            step = moved(environment, action, self.guard.task_name)
-            reward[index], terminated[index], truncated[index] = step.reward, step.terminated, step.truncated
-            final[index] = self._seen(index, step.observation, step.info, executed[index])
-        self._require_numbers(final, reward)
-        self._elapsed += 1
-        truncated |= self._elapsed >= self.horizon
-        if self._draws:
-            self.frame = self.render()
-        following = final.copy()
-        for ended in np.flatnonzero(terminated | truncated):
-            following[ended] = self._begin(int(ended), None)
-        self._observation = following
-        return Step(following.copy(), final, reward, terminated, truncated)
+        began = time.perf_counter()
+        step = self.group.step(executed)
+        if self._trial is not None:
+            self._trial.note(executed, step, time.perf_counter() - began)
+            self._consider_processes(self._trial)
+        self._observation = step.observation
+        return step._replace(observation=step.observation.copy())
 
     def save(self) -> None:
         """Return nothing: what an arbitrary environment holds cannot be written down."""
@@ -200,38 +110,97 @@ class GymnasiumBatch:
             f"{self.guard.task_name}: its environments cannot be restored; call reset(seeds) instead."
         )
 
-    def render(self) -> Any:
-        """Return the picture that the first environment draws."""
-        return self.environments[0].render()
-
     def close(self) -> None:
-        """Close the environments."""
-        for environment in self.environments:
-            environment.close()
+        """Close the environments, and end their processes."""
+        self.group.close()
 
-    def _begin(self, index: int, seed: int | None) -> NDArray[np.float64]:
-        episode = begun(self.environments[index], seed, self.guard.task_name)
-        self._elapsed[index] = 0
-        first = self._seen(index, episode.observation, episode.info)
-        self._require_numbers(first[None], np.zeros(1))
-        return first
-
-    def _seen(
-        self, index: int, seen: Any, info: Mapping[str, Any], executed: NDArray[np.floating] | None = None
-    ) -> NDArray[np.float64]:
-        """Return the task's observation; the set that an environment publishes must still be the task's."""
-        now = own_set(self.environments[index])
-        if now is not self._own_limits[index]:
-            require_same_set(self._own_limits[index], now, self.guard.task_name)
-            self._own_limits[index] = now
-        return self.interface.observe(seen, info, executed)
-
-    def _require_numbers(self, observation: NDArray[np.float64], reward: NDArray[np.float64]) -> None:
-        if np.isfinite(observation).all() and np.isfinite(reward).all():
+    def _consider_processes(self, trial: Trial) -> None:
+        """Let processes take over, keep the environments here, or wait until it is known which is faster."""
+        is_slow = trial.is_slow()
+        if is_slow is None:
             return
-        places = np.argwhere(~np.isfinite(observation))
-        what = f"entry {places[0, 1]} of the observation" if len(places) else "the reward"
-        raise SimulationError(
-            f"{self.guard.task_name}: {what} is not a finite number. Correct the environment, or end the episode "
-            f"before that happens."
-        )
+        self._trial = None
+        if not is_slow:
+            return
+        try:
+            there = trial.repeated_by_processes(self.plan)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".rstrip(".")
+            told_by_python(
+                f"{self.plan.task_name}: its {self.count} environments are stepped one after another, because other "
+                f"processes cannot do it ({reason}). This may be slower, and the results are the same. Let the "
+                f"task's function make equal environments in whatever process it is called, and let reset(seed=...) "
+                f"decide on all that follows; or pass threads=1, and nothing is tried."
+            )
+            return
+        if there is not None:
+            self.group.close()
+            self.group = there
+
+
+class Trial:
+    """How fast environments are in this process, and what they did since `begin`: enough to do it again elsewhere."""
+
+    def __init__(self, processes: int, count: int) -> None:
+        """Find out whether `processes` processes would step `count` environments faster."""
+        self.processes = min(processes, count)
+        self._saved_share = 1.0 - -(-count // self.processes) / count
+        self._seconds: list[float] = []
+        self._total = 0.0
+
+    def begin(self, seeds: Sequence[int], first: NDArray[np.float64]) -> None:
+        """Note a reset; what came before it need not be repeated."""
+        self._seeds, self._actions, self._digest = list(seeds), list[NDArray[np.floating]](), hashlib.sha256()
+        self._digest.update(first.tobytes())
+
+    def note(self, actions: NDArray[np.floating], step: Step, seconds: float) -> None:
+        """Note a step of the batch and the time it took."""
+        self._seconds.append(seconds)
+        self._total += seconds
+        self._actions.append(actions.copy())
+        self._update(step)
+
+    def is_slow(self) -> bool | None:
+        """Tell whether processes are worth being tried; None until it is known."""
+        steps = len(self._seconds)
+        # The first step of an episode may have prepared something.
+        is_long = len(self._actions) > 1 and self._total >= TRIAL_SECONDS
+        if not (is_long or steps == TRIAL_STEPS):
+            return None
+        saving = statistics.median_low(self._seconds) * self._saved_share
+        if saving >= LEAST_SAVING:
+            return True if is_long else None
+        return False if steps >= TRIAL_STEPS else None
+
+    def repeated_by_processes(self, plan: GroupPlan) -> GroupProcesses | None:
+        """Return processes whose environments stand where those in this process stand; None where they are not faster.
+
+        Raises the error that a process met, and SimulationError where anything differs in one bit.
+        """
+        there = GroupProcesses(plan, self.processes, SECONDS_TO_START + 10.0 * self._total)
+        try:
+            expected, self._digest = self._digest.digest(), hashlib.sha256()
+            self._digest.update(there.reset(self._seeds).tobytes())
+            seconds = []
+            for actions in self._actions:
+                began = time.perf_counter()
+                step = there.step(actions)
+                seconds.append(time.perf_counter() - began)
+                self._update(step)
+            if self._digest.digest() != expected:
+                raise SimulationError(
+                    "the same seeds and actions led to other observations or rewards in another process"
+                )
+        except BaseException:
+            there.close()
+            raise
+        here = statistics.median_low(self._seconds[-len(seconds) :])
+        if here < LEAST_SPEED_UP * statistics.median_low(seconds):
+            there.close()
+            return None
+        there.deadline = None
+        return there
+
+    def _update(self, step: Step) -> None:
+        for column in step:
+            self._digest.update(np.ascontiguousarray(column).tobytes())

@@ -14,10 +14,27 @@ from numpy.typing import NDArray
 from inbounds.constraints import Box, Constraint
 from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
-from inbounds.tasks.flattening import Flattening, flattening_of_space
-from inbounds.tasks.gymnasium_batch import GymnasiumBatch, Interface, Maker, begun
-from inbounds.tasks.named_parts import PREVIOUS_ACTION, references_of, resolved, resolved_reference
-from inbounds.tasks.published_sets import announced, moving_set, own_set
+from inbounds.tasks.fitting import first_action
+from inbounds.tasks.gymnasium_batch import GymnasiumBatch
+from inbounds.tasks.gymnasium_group import (
+    Group,
+    GroupPlan,
+    Interface,
+    announced,
+    begun,
+    made_by_name,
+    maker_of,
+    moving_set,
+    own_set,
+)
+from inbounds.tasks.named_parts import (
+    Flattening,
+    flattening_of_space,
+    reads_previous_action,
+    references_of,
+    resolved,
+    resolved_reference,
+)
 
 if TYPE_CHECKING:
     from inbounds.tasks.action_guard import OnViolation
@@ -79,47 +96,37 @@ def parts_from_gymnasium(
         bounds = action_bounds(limits, sample.action_space, actions, task_name)
         steps = chosen_horizon(horizon, sample, task_name)
         frames_per_second = int(sample.metadata.get("render_fps") or 30)
+        if isinstance(environment, str):
+            # An id that the user's script registered is unknown in other processes.
+            known = gymnasium.registry.get(getattr(sample.unwrapped.spec, "id", environment))
+            make = functools.partial(made_by_name, environment, registered=known)
     finally:
         sample.close()
     box = Box(bounds.low.astype(np.float64), bounds.high.astype(np.float64))
     first = None
     if limits is not None and reads_previous_action(limits):
-        first = first_action(first_previous_action, bounds, task_name)
+        first = first_action(first_previous_action, bounds.low, bounds.high, task_name)
     interface = Interface(observations, actions, published, first)
     parts = () if limits is None else limits.members()
     others = [with_places(part, interface) for part in parts if not is_plain_box(part)]
     joint = functools.reduce(operator.and_, [*others, box])
     refuse_misfit(joint, interface, task_name)
 
+    def plan(count: int, render_mode: str | None = None) -> GroupPlan:
+        return GroupPlan(make, interface, steps, count, task_name, own_limit, render_mode)
+
     def host(count: int, threads: int = 1, on_violation: OnViolation = "refuse") -> GymnasiumBatch:
-        del threads  # environments written in Python gain nothing from them
-        return GymnasiumBatch(
-            make,
-            interface,
-            joint,
-            steps,
-            count,
-            task_name=task_name,
-            own_limit=own_limit,
-            on_violation=on_violation,
-        )
+        # Python steps one environment at a time in a process, so that what others use as threads are processes here.
+        return GymnasiumBatch(plan(count), joint, processes=threads, on_violation=on_violation)
 
     def make_environment(
         render_mode: str | None = None, on_violation: OnViolation = "refuse"
     ) -> gymnasium.Env[Any, Any]:
         from inbounds.tasks.single import SingleEnvironment
 
-        batch = GymnasiumBatch(
-            make,
-            interface,
-            joint,
-            steps,
-            1,
-            task_name=task_name,
-            own_limit=own_limit,
-            on_violation=on_violation,
-            render_mode=render_mode,
-        )
+        batch = GymnasiumBatch(plan(1, render_mode), joint, on_violation=on_violation)
+        group = batch.group
+        assert isinstance(group, Group)  # one environment stays in this process
         return SingleEnvironment(
             batch,
             batch.guard,
@@ -128,7 +135,7 @@ def parts_from_gymnasium(
             action_high=bounds.high,
             frames_per_second=frames_per_second,
             render_mode=render_mode,
-            picture=(lambda is_first: batch.render() if is_first else batch.frame) if render_mode else None,
+            picture=(lambda is_first: group.render() if is_first else group.frame) if render_mode else None,
         )
 
     return {
@@ -187,40 +194,6 @@ def start_in_box(start: NDArray[np.float64], bounds: Bounds, task_name: str) -> 
             f"[{bounds.low[entry]:g}, {bounds.high[entry]:g}] there. Give it in the units that env.step receives."
         )
     return inside.astype(np.float32)
-
-
-def maker_of(environment: Any) -> tuple[Maker, str]:
-    """Return a function that makes environments for a render mode, and what they are called."""
-    if isinstance(environment, str):
-        return functools.partial(_made_by_name, environment), environment.rsplit(":", 1)[-1].replace("/", "-")
-    if isinstance(environment, gymnasium.Env) or not callable(environment):
-        raise ConfigurationError(
-            f"a task makes environments of its own, so it needs a Gymnasium id or a function that makes one, not "
-            f"{environment!r}. Pass for example: lambda: MyEnvironment(...)."
-        )
-
-    def make(render_mode: str | None) -> gymnasium.Env[Any, Any]:
-        made = environment() if render_mode is None else environment(render_mode=render_mode)
-        if not isinstance(made, gymnasium.Env):
-            raise ConfigurationError(
-                f"the function returned {made!r}, not a Gymnasium environment. Let it return one (subclass "
-                f"gymnasium.Env, or wrap another interface)."
-            )
-        return made
-
-    called = getattr(environment, "__name__", type(environment).__name__)
-    return make, "environment" if called == "<lambda>" else called.replace("_", "-")
-
-
-def _made_by_name(environment: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
-    try:
-        # The checker of Gymnasium warns about what is refused or reported here already.
-        return gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise ConfigurationError(
-            f"Gymnasium cannot make '{environment}': {error} Correct the id, install or import the package that "
-            f"registers it (as in 'package:Name-v0'), or pass a function that makes the environment."
-        ) from error
 
 
 def declared_limits(
@@ -311,27 +284,6 @@ def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
     if min(known) < 1:
         raise ConfigurationError(f"{task_name}: horizon={min(known)} leaves no step. Pass 1 or more.")
     return min(known)
-
-
-def reads_previous_action(limits: Constraint) -> bool:
-    """Tell whether a constraint depends on the action that was executed last."""
-    return any(
-        PREVIOUS_ACTION in (reference.source, reference.part) for _, _, reference in references_of(limits)
-    )
-
-
-def first_action(given: Any, bounds: Bounds, task_name: str) -> NDArray[np.float64]:
-    """Return what counts as the previous action when an episode begins."""
-    try:
-        start = np.broadcast_to(np.asarray(0.0 if given is None else given, np.float64), bounds.low.shape)
-    except (TypeError, ValueError):
-        start = np.array(np.nan)
-    if not np.isfinite(start).all():
-        raise ConfigurationError(
-            f"{task_name}: first_previous_action={given!r} is not a vector of {len(bounds.low)} numbers. Pass the "
-            f"action that counts as executed before an episode begins."
-        )
-    return np.clip(start, bounds.low, bounds.high).astype(np.float64)
 
 
 def with_places(limits: Constraint, interface: Interface) -> Constraint:

@@ -147,11 +147,13 @@ def _first_with_normal_velocities(
 _TARGET_SPEED = 3.0
 
 
-def _hopper_observation(bodies: Bodies) -> Array:
+def hopper_observation(bodies: Bodies) -> Array:
+    """Return positions without the first one, and velocities clipped to [-10, 10]."""
     return np.concatenate([bodies.positions[:, 1:], np.clip(bodies.velocities, -10.0, 10.0)], axis=-1)
 
 
-def _hopper_reward(before: Bodies, after: Bodies, actions: Array, seconds: float) -> Array:
+def hopper_reward(before: Bodies, after: Bodies, actions: Array, seconds: float) -> Array:
+    """Return the forward speed plus 1, less a small cost of torques."""
     return _speed(before, after, seconds) + 1.0 - _torque_cost(1e-3, actions)
 
 
@@ -168,7 +170,8 @@ def _hopper_stands(bodies: Bodies) -> NDArray[np.bool_]:
     return stands
 
 
-def _hopper_first(generator: np.random.Generator, pose: Array, rest: Array) -> tuple[Array, Array]:
+def hopper_first(generator: np.random.Generator, pose: Array, rest: Array) -> tuple[Array, Array]:
+    """Draw a state near the pose at rest."""
     positions = pose + generator.uniform(-5e-3, 5e-3, pose.shape)
     return positions, rest + generator.uniform(-5e-3, 5e-3, rest.shape)
 
@@ -194,7 +197,8 @@ def _ant_stands(bodies: Bodies) -> NDArray[np.bool_]:
 # Names and units ------------------------------------------------------------------------------------------
 
 
-def _with_unit(unit: str, *names: str) -> tuple[str, ...]:
+def with_unit(unit: str, *names: str) -> tuple[str, ...]:
+    """Return names with a unit behind each."""
     return tuple(f"{name} [{unit}]" for name in names)
 
 
@@ -205,34 +209,35 @@ _ANT_JOINTS = tuple(f"{joint} {leg}" for leg in _ANT_LEGS for joint in ("hip", "
 _ANT_MOTORS = _ANT_JOINTS[6:] + _ANT_JOINTS[:6]
 
 _REACHER_NAMES = (
-    *_with_unit("1", "cos shoulder", "cos elbow", "sin shoulder", "sin elbow"),
-    *_with_unit("m", "target x", "target y"),
-    *_with_unit("rad/s", "shoulder rate", "elbow rate"),
-    *_with_unit("m", "fingertip - target x", "fingertip - target y", "fingertip - target z"),
+    *with_unit("1", "cos shoulder", "cos elbow", "sin shoulder", "sin elbow"),
+    *with_unit("m", "target x", "target y"),
+    *with_unit("rad/s", "shoulder rate", "elbow rate"),
+    *with_unit("m", "fingertip - target x", "fingertip - target y", "fingertip - target z"),
 )
 _CHEETAH_NAMES = (
-    *_with_unit("m", "height"),
-    *_with_unit("rad", "pitch", *_CHEETAH_JOINTS),
-    *_with_unit("m/s", "forward velocity", "vertical velocity"),
-    *_with_unit("rad/s", "pitch rate", *(f"{joint} rate" for joint in _CHEETAH_JOINTS)),
+    *with_unit("m", "height"),
+    *with_unit("rad", "pitch", *_CHEETAH_JOINTS),
+    *with_unit("m/s", "forward velocity", "vertical velocity"),
+    *with_unit("rad/s", "pitch rate", *(f"{joint} rate" for joint in _CHEETAH_JOINTS)),
 )
 _HOPPER_NAMES = (
-    *_with_unit("m", "height"),
-    *_with_unit("rad", "torso angle", *_HOPPER_JOINTS),
-    *_with_unit("m/s", "forward velocity", "vertical velocity"),
-    *_with_unit("rad/s", "torso rate", *(f"{joint} rate" for joint in _HOPPER_JOINTS)),
+    *with_unit("m", "height"),
+    *with_unit("rad", "torso angle", *_HOPPER_JOINTS),
+    *with_unit("m/s", "forward velocity", "vertical velocity"),
+    *with_unit("rad/s", "torso rate", *(f"{joint} rate" for joint in _HOPPER_JOINTS)),
 )
 _ANT_NAMES = (
-    *_with_unit("m", "height"),
-    *_with_unit("1", "quaternion w", "quaternion x", "quaternion y", "quaternion z"),
-    *_with_unit("rad", *_ANT_JOINTS),
-    *_with_unit("m/s", "velocity x", "velocity y", "velocity z"),
-    *_with_unit("rad/s", "angular velocity x", "angular velocity y", "angular velocity z"),
-    *_with_unit("rad/s", *(f"{joint} rate" for joint in _ANT_JOINTS)),
+    *with_unit("m", "height"),
+    *with_unit("1", "quaternion w", "quaternion x", "quaternion y", "quaternion z"),
+    *with_unit("rad", *_ANT_JOINTS),
+    *with_unit("m/s", "velocity x", "velocity y", "velocity z"),
+    *with_unit("rad/s", "angular velocity x", "angular velocity y", "angular velocity z"),
+    *with_unit("rad/s", *(f"{joint} rate" for joint in _ANT_JOINTS)),
 )
 
 
-def _torques(gears: tuple[int, ...], joints: tuple[str, ...]) -> tuple[str, ...]:
+def torques(gears: tuple[int, ...], joints: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of torques, with what an action of 1 means."""
     return tuple(f"{joint} torque [{gear} N m]" for joint, gear in zip(joints, gears, strict=True))
 
 
@@ -248,12 +253,12 @@ def _hopper(name: str, environment_id: str, source: str, reward: Callable[..., A
         frame_skip=4,
         horizon=1000,
         limit=PowerBudget(weights=obs[8:11], bound=10.0),
-        observe=_hopper_observation,
+        observe=hopper_observation,
         reward=reward,
         is_healthy=_hopper_stands,
-        draw_first=_hopper_first,
+        draw_first=hopper_first,
         observation_names=_HOPPER_NAMES,
-        action_names=_torques((200, 200, 200), _HOPPER_JOINTS),
+        action_names=torques((200, 200, 200), _HOPPER_JOINTS),
         camera=(3.0, -20.0, (0.0, 0.0, 1.15), 1),
     )
 
@@ -274,7 +279,7 @@ SPECS = {
             is_healthy=None,
             draw_first=_reacher_first,
             observation_names=_REACHER_NAMES,
-            action_names=_torques((200, 200), ("shoulder", "elbow")),
+            action_names=torques((200, 200), ("shoulder", "elbow")),
             camera=(0.85, -90.0, (0.0, 0.0, 0.0), -1),
             reward_shift=1.0,
             discount=0.9,  # measured: with 0.99 the return after as many steps is lower by a quarter
@@ -293,14 +298,14 @@ SPECS = {
             is_healthy=None,
             draw_first=_first_with_normal_velocities,
             observation_names=_CHEETAH_NAMES,
-            action_names=_torques((120, 90, 60, 120, 60, 30), _CHEETAH_JOINTS),
+            action_names=torques((120, 90, 60, 120, 60, 30), _CHEETAH_JOINTS),
             camera=(4.0, -20.0, (0.0, 0.0, 0.5), 1),
         ),
         _hopper(
             "hopper",
             "inbounds/Hopper-v0",
             "ARAM paper, Hopper: sum max(w_i a_i, 0) <= 10, w the three joint rates clipped to +-10",
-            _hopper_reward,
+            hopper_reward,
         ),
         _hopper(
             "hoppervel",
@@ -321,7 +326,7 @@ SPECS = {
             is_healthy=_ant_stands,
             draw_first=_first_with_normal_velocities,
             observation_names=_ANT_NAMES,
-            action_names=_torques((150,) * 8, _ANT_MOTORS),
+            action_names=torques((150,) * 8, _ANT_MOTORS),
             camera=(4.0, -25.0, (0.0, 0.0, 0.5), 1),
         ),
     )
@@ -330,7 +335,11 @@ SPECS = {
 
 def locomotion_task(name: str) -> Task:
     """Return one of the MuJoCo tasks: 'reacher', 'halfcheetah', 'hopper', 'hoppervel' or 'ant'."""
-    spec = SPECS[name]
+    return task_of(SPECS[name])
+
+
+def task_of(spec: LocomotionSpec) -> Task:
+    """Return the task that a row of the table describes."""
     size = len(spec.action_names)
     low, high = np.full(size, -1.0, np.float32), np.full(size, 1.0, np.float32)
     constraint = spec.limit & Box(low.astype(np.float64), high.astype(np.float64))
@@ -343,7 +352,7 @@ def locomotion_task(name: str) -> Task:
     def make_environment(
         render_mode: str | None = None, on_violation: OnViolation = "refuse"
     ) -> gymnasium.Env[Any, Any]:
-        from inbounds.tasks.mujoco_rendering import MujocoPicture
+        from inbounds.tasks.drawing import MujocoPicture
         from inbounds.tasks.single import SingleEnvironment
 
         batch = host(1, 1, on_violation)

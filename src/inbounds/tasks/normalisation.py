@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, EmptySetError
 from inbounds.tasks.empty_states import observation_shown, require_an_action
+from inbounds.tasks.environment import batch_rollout, rollout
 from inbounds.tasks.task import AssembledTask, Task
 
 
@@ -60,41 +63,40 @@ class Met(NamedTuple):
 def met_one_by_one(task: Task, steps: int, seed: int) -> Met:
     """Play one environment, whole episodes as far as the steps go: nothing need be known of it."""
     seen, paid = [], []
-    environment = task.make_environment()
-    try:
+    with contextlib.closing(task.make_environment()) as environment:
+
+        def act(observation: NDArray[np.float64]) -> Any:
+            with observation_shown(task.constraint, observation, task.name):
+                return environment.action_space.sample()
+
         environment.action_space.seed(seed)
         observation, _ = environment.reset(seed=seed)
-        for _ in range(steps):
-            seen.append(observation)
-            with observation_shown(task.constraint, observation, task.name):
-                action = environment.action_space.sample()
-            observation, reward, terminated, truncated, _ = environment.step(action)
-            paid.append(float(reward))
-            if terminated or truncated:
-                seen.append(observation)
-                observation, _ = environment.reset()
-    finally:
-        environment.close()
+        for step in itertools.islice(rollout(environment, act, observation), steps):
+            seen += [step.observation, step.next_observation] if step.is_last else [step.observation]
+            paid.append(step.reward)
     return Met(np.asarray(seen, dtype=np.float64), np.asarray(paid))
 
 
 def met_side_by_side(task: Task, steps: int, seed: int, count: int = 16) -> Met:
     """Play a batch of environments that are compiled, whose single steps would take a call each."""
     assert task.host is not None  # every compiled task can be stepped from the host
-    environments, generator = task.host(count, 1), np.random.default_rng(seed)
-    observation = environments.reset([int(drawn) for drawn in generator.integers(2**31, size=count)])
-    seen, paid = [observation], []
-    for _ in range(-(-steps // count)):
+    generator = np.random.default_rng(seed)
+
+    def act(observation: NDArray[np.float64]) -> NDArray[np.float32]:
         try:
             action = task.constraint.sample(generator, observation, dimension=task.action_size)
         except EmptySetError:
             for row in observation:
                 require_an_action(task.constraint, row, np.full(task.action_size, np.nan), None, task.name)
             raise
-        step = environments.step(np.asarray(action, np.float32))
-        observation = step.observation
-        seen.append(step.final_observation)
-        paid.append(step.reward)
+        return np.asarray(action, np.float32)
+
+    with contextlib.closing(task.host(count, 1)) as environments:
+        observation = environments.reset([int(drawn) for drawn in generator.integers(2**31, size=count)])
+        seen, paid = [observation], []
+        for turn in batch_rollout(environments, act, observation, -(-steps // count)):
+            seen.append(turn.step.final_observation)
+            paid.append(turn.step.reward)
     return Met(np.concatenate(seen).astype(np.float64), np.concatenate(paid).astype(np.float64))
 
 

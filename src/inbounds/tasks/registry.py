@@ -24,6 +24,8 @@ class Entry(NamedTuple):
     arguments: tuple[Any, ...]
 
 
+VARIANT = "locomotion_variants:variant_task"
+
 TASKS = {
     "reacher": Entry("inbounds/Reacher-v0", 50, "locomotion:locomotion_task", ("reacher",)),
     "halfcheetah": Entry("inbounds/HalfCheetah-v0", 1000, "locomotion:locomotion_task", ("halfcheetah",)),
@@ -36,8 +38,15 @@ TASKS = {
     "bss5z": Entry("inbounds/BSS5z-v0", 100, "bike_sharing:bike_sharing_task", ("bss5z",)),
     "polytope50": Entry("inbounds/Polytope50-v0", 100, "polytope_tracking:polytope_tracking_task", (50, 30)),
     "allocation": Entry("inbounds/Allocation-v0", 20, "allocation:allocation_task", ()),
+    "reachershell": Entry("inbounds/ReacherShell-v0", 50, VARIANT, ("reachershell",)),
+    "reachertip": Entry("inbounds/ReacherTip-v0", 50, VARIANT, ("reachertip",)),
+    "halfcheetahangular": Entry("inbounds/HalfCheetahAngular-v0", 1000, VARIANT, ("halfcheetahangular",)),
+    "hoppersine": Entry("inbounds/HopperSine-v0", 1000, VARIANT, ("hoppersine",)),
+    "hopperleast": Entry("inbounds/HopperLeast-v0", 1000, VARIANT, ("hopperleast",)),
+    "walker2dpower": Entry("inbounds/Walker2dPower-v0", 1000, VARIANT, ("walker2dpower",)),
+    "walker2dsine": Entry("inbounds/Walker2dSine-v0", 1000, VARIANT, ("walker2dsine",)),
 }
-"""The nine tasks of the paper in its order, then two synthetic ones."""
+"""The nine tasks of the paper in its order, two synthetic ones, then other constraints of the literature."""
 
 
 def names() -> tuple[str, ...]:

@@ -54,6 +54,12 @@ class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
         self._steps: int | None = None
         self._next_first: NDArray[np.float64] | None = None
 
+    def __str__(self) -> str:
+        """Show the task and its set."""
+        return f"<{self.guard.task_name}: {self.guard.constraint.formula()}>"
+
+    __repr__ = __str__
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float64], dict[str, Any]]:
@@ -93,7 +99,7 @@ class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
 
     def close(self) -> None:
         """Release threads and drawing contexts."""
-        for owner in (self._batch, self._picture):
-            release = getattr(owner, "close", None)
-            if release is not None:
-                release()
+        self._batch.close()
+        release = getattr(self._picture, "close", None)
+        if release is not None:
+            release()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, UnknownNameError
-from inbounds.settings import is_number
+from inbounds.limits import is_number
 
 if TYPE_CHECKING:
     import gymnasium
@@ -90,8 +90,11 @@ class Task:
         An observation that is a Dict or a Tuple is laid out as one vector, part after part in the order of
         its space; `ib.obs["key"]` names a part. Two more parts follow where they are needed: `constraint`,
         the numbers that the environment publishes as `info["constraint"]` (or those of the set that it publishes
-        there), and `previous_action`, where the
-        constraint reads `ib.previous_action`.
+        there), and `previous_action`, where the constraint reads `ib.previous_action`.
+
+        Several environments whose steps are slow are stepped by several processes, each with environments of its own,
+        if they then do exactly the same, only faster. Objects that they share with the rest of the program are copied;
+        `threads=1` in training keeps all environments in its process.
 
         Args:
             environment: a Gymnasium id, or a function (or class) that makes a new environment when called.

@@ -1,9 +1,85 @@
-"""The report of `check_task`: its findings, and whether training can start."""
+"""The report of `check_task`: its findings, whether training can start, and which learner to try first.
+
+docs/which_learner.md has the reasons for the recommendations.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.constraints import Box, Constraint, Intersection, Oracle, Shell, Union
+from inbounds.tasks.task import Task
+
+THIN = 1e-4
+"""A feasible share of the box below which acceptance-rejection hardly ever accepts."""
+
+
+class Recommendation(NamedTuple):
+    """A learner to try first, by its name, and why."""
+
+    learner: str
+    reason: str
+
+
+NO_LIMIT = Recommendation("sac", "the box is the only limit, so that nothing is ever rejected.")
+THIN_SET = Recommendation(
+    "spre",
+    "the set is so thin that proposals are never accepted. It learns from projections instead; so does 'dpre', whose "
+    "policy is deterministic.",
+)
+NEGATIVE_REWARDS = Recommendation(
+    "sac",
+    "rewards are negative and nothing lifts them, so that ARAM may prefer a rejected proposal, which pays 0. Where "
+    "episodes end only in failure, say so (ends_only_in_failure=True) and take 'aram'. Its preset 'normalised' takes "
+    "rewards of any sign, but has been tried on short runs only.",
+)
+FUNCTION = Recommendation(
+    "aram", "only a function tells what is allowed: ARAM asks it about proposals and seldom projects."
+)
+PIECES = Recommendation(
+    "aram", "the set is not convex, and a projection may jump from one part of it to another."
+)
+USUAL = Recommendation(
+    "aram",
+    "its own proposals become feasible, so that little is projected. If the return alone counts and projections are "
+    "cheap, compare with 'spre'.",
+)
+
+
+def recommended(task: Task, share: float | None, rewards: NDArray[np.float64]) -> Recommendation:
+    """Return the learner to try first.
+
+    Args:
+        task: what is solved.
+        share: share of uniform actions of the box that are feasible, over visited states; None if unknown.
+        rewards: what uniformly feasible actions earned, in the environment's own reward.
+    """
+    members = tuple(every_member(task.constraint))
+    is_lifted = task.ends_only_in_failure and not task.is_reward_scaled
+    if share == 1.0 and all(isinstance(member, Box) for member in members):
+        return NO_LIMIT
+    if share is not None and share < THIN:
+        return THIN_SET
+    if not is_lifted and len(rewards) and task.training_reward(rewards).min() < 0:
+        return NEGATIVE_REWARDS
+    if any(isinstance(member, Oracle) for member in members):
+        return FUNCTION
+    return PIECES if any(isinstance(member, Union | Shell) for member in members) else USUAL
+
+
+def every_member(constraint: Constraint) -> Iterator[Constraint]:
+    """Yield the sets that a constraint is made of: unions, and what they and intersections join."""
+    if not isinstance(constraint, Intersection):
+        yield constraint
+    for value in constraint.parameters().values():
+        for part in value if isinstance(value, tuple | list) else ():
+            if isinstance(part, Constraint):
+                yield from every_member(part)
 
 
 class Finding(NamedTuple):
@@ -25,6 +101,8 @@ class TaskReport:
     """How many steps were taken with uniformly feasible actions."""
     feasible_share: float | None
     """Share of uniform actions of the box that are feasible, over the visited states; None if none was visited."""
+    recommendation: Recommendation
+    """Which learner to try first, and why."""
 
     @property
     def is_ready(self) -> bool:
@@ -41,4 +119,9 @@ class TaskReport:
         ]
         for level, what, remedy in self.findings:
             lines += [f"  {level:<9} {what}", f"            -> {remedy}"]
-        return "\n".join(lines if self.findings else [*lines, "  nothing else to report"])
+        if not self.findings:
+            lines.append("  nothing else to report")
+        if self.is_ready:
+            learner, reason = self.recommendation
+            lines.append(f"  learner   begin with '{learner}': {reason}")
+        return "\n".join(lines)

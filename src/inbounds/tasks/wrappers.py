@@ -7,6 +7,7 @@ what happened: `raw_action`, `executed_action`, `action_outcome` ("accepted", "p
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,11 +18,18 @@ from numpy.typing import NDArray
 from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.empty_states import observation_shown
-from inbounds.tasks.guard import EpisodeGuard, as_numbers, within_box
+from inbounds.tasks.fitting import WithPreviousAction
+from inbounds.tasks.guard import EpisodeGuard, as_numbers
+from inbounds.tasks.named_parts import reads_previous_action
 from inbounds.tasks.spaces import ConstrainedBox
 
 Outcome = Literal["accepted", "projected", "rejected", "resampled"]
 Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]
+
+NO_POLICY = (
+    "AcceptReject has no policy to ask for another proposal, so that it only projects. Set env.policy, or in a vector "
+    'environment envs.set_attr("policy", policy); or use ProjectAction.'
+)
 
 
 class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -34,6 +42,10 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             for the next action alone. The box of the action space always holds besides.
         first_previous_action: what constraints on the previous action see at the first step of an episode; by
             default zero, moved into the box.
+
+    The constraint reads the observation of `env`; `ib.obs["key"]` names a part of one that is a dictionary. Where it
+    depends on `ib.previous_action`, the agent observes that as well: behind the last entry of a vector, or as the key
+    `previous_action` of a dictionary.
     """
 
     def __init__(
@@ -43,13 +55,14 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         *,
         first_previous_action: NDArray[np.floating] | None = None,
     ) -> None:
-        """Wrap `env`; nothing is computed before the first reset."""
+        """Wrap `env`; a constraint that does not fit its actions and observations is refused here."""
         super().__init__(env)
         self._given = constraint
         self._stated = published_constraint(env) if constraint is None else constraint
         self._guard = EpisodeGuard(
             self._stated,
             env.action_space,
+            env.observation_space,
             task_name=type(self).__name__,
             on_violation="correct",
             first_previous_action=first_previous_action,
@@ -58,13 +71,17 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         box = self._guard.box
         self.action_space = self._box = gymnasium.spaces.Box(box.low, box.high, dtype=box.dtype.type)
         self._joined = self._stated
+        self._seen: WithPreviousAction | None = None
+        if reads_previous_action(self._stated):
+            self._seen = WithPreviousAction(env.observation_space, box, type(self).__name__)
+            self.observation_space = self._seen.space
 
     @property
     def constraint(self) -> Constraint:
         """The set that holds for the next action, together with the box of the action space."""
         if self._joined is not self._stated:
             # Joined when it is asked for: an episode may end in a state whose set is empty.
-            self._guard.actions.constraint = within_box(self._stated, self._guard.box)
+            self._guard.actions.constraint = self._guard.fitted(self._stated)
             self._joined = self._stated
         return self._guard.actions.constraint
 
@@ -80,7 +97,7 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._guard.leave()
         observation, info = self.env.reset(seed=seed, options=options)
         self._remember(observation, info, None)
-        return observation, info
+        return self._shown(observation), info
 
     def _excess(self, action: Any) -> float:
         """Return the violation of an action as it would be executed, in float64."""
@@ -96,7 +113,13 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = answer
         self._remember(observation, info, executed)
         told = describe(raw, executed, "projected" if self.projections > before else outcome, excess)
-        return observation, reward, terminated, truncated, {**info, **told}
+        return self._shown(observation), reward, terminated, truncated, {**info, **told}
+
+    def _shown(self, observation: Any) -> Any:
+        """Return what the agent sees of the observation that was returned last."""
+        return (
+            observation if self._seen is None else self._seen.show(observation, self._guard.previous_action)
+        )
 
     def _remember(
         self, observation: Any, info: dict[str, Any], executed: NDArray[np.floating] | None
@@ -175,8 +198,9 @@ class AcceptReject(ConstrainedWrapper):
 
     The action given to `step` is the first proposal. While proposals are infeasible, `policy(observation)` is
     asked for another one; after `proposals` of them the last is projected. The policy is usually the agent
-    that is being trained, which exists only after its environment: set it later, `env.policy = ...`. Without
-    one there is a single proposal.
+    that is being trained, which exists only after its environment: set it later, `env.policy = ...`, or for every
+    member of a vector environment `envs.set_attr("policy", policy)`. Without a policy there is a single proposal, and
+    the first one that has to be projected raises a warning.
     """
 
     def __init__(
@@ -195,6 +219,7 @@ class AcceptReject(ConstrainedWrapper):
                 f"proposals={proposals}, but the first one is always checked. Use 1 or more."
             )
         self.policy, self.proposals = policy, proposals
+        self._is_warned = False
         self._last_observation: Any = None
 
     def reset(
@@ -211,6 +236,9 @@ class AcceptReject(ConstrainedWrapper):
         while not excess <= 0.0 and self.policy is not None and count < self.proposals:
             proposal = np.clip(self.policy(self._last_observation), self._box.low, self._box.high)
             excess, count = self._excess(proposal), count + 1
+        if self.policy is None and not excess <= 0.0 and not self._is_warned:
+            self._is_warned = True
+            warnings.warn(NO_POLICY, stacklevel=2)
         outcome: Outcome = "accepted" if count == 1 else "resampled"
         observation, reward, terminated, truncated, info = self._execute(action, proposal, outcome, first)
         self._last_observation = observation

@@ -5,23 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from inbounds.errors import ConfigurationError
+from inbounds.errors import ConfigurationError, told_by_python
 from inbounds.learners.learner import Learner
 from inbounds.limits import require_moderate
 from inbounds.tasks.normalisation import with_recorded_scales
 from inbounds.tasks.task import Task
 from inbounds.training.config import CHANGEABLE, TrainingConfig
-from inbounds.training.loop import Callback, Training, resolved
-from inbounds.training.provenance import provenance
-from inbounds.training.record import RunFolder, as_recorded, as_tuples, require_same_constraint
-from inbounds.training.reward_sign import RewardWarning, told_by_python
-from inbounds.training.summary import RunSummary
+from inbounds.training.loop import LOG, Training, resolved
+from inbounds.training.record import RunFolder, as_recorded, as_tuples, provenance, require_same_constraint
+from inbounds.training.summary import Callback, RunSummary
 
 
 def train(
@@ -32,6 +31,7 @@ def train(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     warn: Callable[[str], None] = told_by_python,
+    command: str | None = None,
     **settings: Any,
 ) -> RunSummary:
     """Train a learner on a task and return the summary of the run.
@@ -42,8 +42,10 @@ def train(
         out: the run folder; by default runs/TASK-LEARNER-TIME.
         resume: go on with the run in `out`, from its newest checkpoint and with its settings; those given here may be
             more `steps`, and others that do not change what was learnt. A run without a checkpoint begins again.
-        callbacks: called with every logged row; one that returns True stops the run after a checkpoint.
+        callbacks: called with every row that is logged (`ib.MetricsRow`, `ib.EvaluationRow`); one that returns True
+            stops the run after a checkpoint.
         warn: told what a user should know but need not act upon; by default a Python warning.
+        command: the command line that asked for the run, which its provenance keeps.
         settings: fields of `TrainingConfig`: steps, seeds, environments, ...
     """
     from inbounds.learners.registry import make_learner, name_of
@@ -82,17 +84,20 @@ def train(
         if recorded is not None:
             require_same_task(chosen, recorded, path)
             require_same_learner(agent, name_of(agent), recorded, path)
-        chosen = scaled_task(chosen, agent, config, recorded)
+        unscaled, chosen = chosen, scaled_task(chosen, agent, config, recorded)
+        if chosen.reward_divisor != unscaled.reward_divisor:
+            callbacks = (*callbacks, FarRewardWarning(warn))
         if not (chosen.ends_only_in_failure and chosen.is_reward_scaled):
             callbacks = (*callbacks, RewardWarning(agent, warn))  # nothing has lifted the rewards
         training = Training(chosen, agent, config, folder, callbacks)
-        with folder.held():
+        with contextlib.closing(training), folder.held():
             if recorded is None:
                 settled = resolved(chosen, agent, name_of(agent), config, training.environments)
-                folder.create(settled, provenance())
+                folder.create(settled, {**provenance(), **({} if command is None else {"command": command})})
                 begin(training)
             else:
                 go_on(training, warn)
+            LOG.info("%s on %s, in %s", name_of(agent), chosen.name, path)
             training.run()
     return RunSummary.read(path)
 
@@ -189,6 +194,10 @@ def scaled_task(
     return task.normalised(observations=wanted.observations, rewards=wanted.rewards)
 
 
+FAR_REWARD = 100.0
+"""How far below zero a scaled reward is before `train` warns; random actions gave rewards of deviation one."""
+
+
 class Scales(NamedTuple):
     """What is measured before training."""
 
@@ -209,4 +218,47 @@ def wanted_scales(task: Task, learner: Learner, config: TrainingConfig) -> Scale
 def default_folder(task: str, learner: str) -> Path:
     """Return a folder that names the run and does not exist yet."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{task}-{learner}-{stamp}"
+    first = Path("runs") / f"{task}-{learner}-{stamp}"
+    others = (first.with_name(f"{first.name}-{count}") for count in itertools.count(2))
+    return next(path for path in itertools.chain([first], others) if not path.exists())
+
+
+class FarRewardWarning:
+    """Scales that were measured before training do not know rare events, such as a fall; a callback of `train`."""
+
+    def __init__(self, tell: Callable[[str], None] = told_by_python) -> None:
+        """Watch rewards that were divided by a measured scale."""
+        self.tell = tell
+        self.is_needed = True
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Look at one row."""
+        lowest = row.get("lowest_reward")
+        if self.is_needed and lowest is not None and lowest < -FAR_REWARD:
+            self.is_needed = False
+            self.tell(
+                f"a training reward of {lowest:.4g} was seen. Rewards are divided by their deviation under random "
+                f"actions, and those met nothing like it, so that this event outweighs all others. Train with "
+                f"scale_rewards=False, or with ib.Aram(preset='normalised'), which scales returns as they are met."
+            )
+
+
+class RewardWarning:
+    """Proposition 1 needs r >= 0, since a rejected proposal earns 0; a callback of `train`."""
+
+    def __init__(self, learner: Any, tell: Callable[[str], None] = told_by_python) -> None:
+        """Watch learners that are trained on the augmented MDP; the others need no sign."""
+        self.tell = tell
+        self.is_needed = learner.needs_positive_rewards
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Look at one row."""
+        lowest = row.get("lowest_reward")
+        if self.is_needed and lowest is not None and lowest < 0:
+            self.is_needed = False
+            self.tell(
+                f"a training reward of {lowest:.3g} was seen. The augmented MDP has the task's optimal policies only "
+                f"if rewards are not negative, since a rejected proposal earns 0. Where episodes never end early or "
+                f"end only in failure, tell the task so (`ends_only_in_failure`) and rewards are lifted; "
+                f"`inbounds.check_task` says more."
+            )

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import CheckpointError, DamagedCheckpointError, StorageError
+from inbounds.errors import CheckpointError, DamagedCheckpointError, StorageError, is_refusal
+from inbounds.policies.acceptance import Draw
 from inbounds.storage.files import remove_folder, write_folder
 from inbounds.storage.sealed_arrays import read_json, read_sealed, sealed_pieces
-from inbounds.system_errors import is_refusal
+from inbounds.training.compiled_collector import CompiledCollector
+from inbounds.training.host_collector import HostCollector, Pending
+from inbounds.training.program import Exchange
 from inbounds.training.record import CHECKPOINT, checkpoints_in, step_of
 
 FORMAT = 3
@@ -87,7 +91,8 @@ def write_checkpoint(folder: Path, step: int, tree: Any, notes: Mapping[str, Any
         )
     except StorageError as error:
         raise CheckpointError(
-            f"the checkpoint of step {step} could not be written: {error} Then resume; older checkpoints are intact."
+            f"the checkpoint of step {step} could not be written: {error} Then resume the run in {folder.parent} "
+            f"(`--resume`, or `resume=True`), whose older checkpoints are intact."
         ) from error
     # One of a later step is damaged, or the run would have gone on from it; it will be written again.
     until_now = [path for path in checkpoints_in(folder) if step_of(path) <= step]
@@ -148,3 +153,62 @@ def read_checkpoint(path: Path) -> Checkpoint:
 def as_device_tree(tree: Any) -> Any:
     """Move a tree of numpy arrays to the device."""
     return jax.tree.map(jax.numpy.asarray, tree)
+
+
+def collector_state(collector: HostCollector | CompiledCollector) -> dict[str, Any]:
+    """Return everything that a resumed run needs: environments, the open step, contexts and running returns."""
+    if isinstance(collector, CompiledCollector):
+        return {"world": collector.world}
+    environments = collector.environments.save()
+    saved: dict[str, Any] = {
+        "turn": np.asarray(collector.turn),
+        "exchange": collector.exchange._asdict(),
+        "context": collector.context,
+        "returns": collector.returns,
+        "lengths": collector.lengths,
+    }
+    if collector.pending is not None:
+        saved["pending"] = {
+            "observation": collector.pending.observation,
+            "draw": collector.pending.draw._asdict(),
+            "exchange": collector.pending.exchange._asdict(),
+        }
+    if environments is not None:
+        saved["environments"] = environments
+        saved["seen"] = collector.seen
+    return saved
+
+
+def restore_collector(
+    collector: HostCollector | CompiledCollector, arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Go back to what `collector_state` returned; environments that cannot be saved start a new episode."""
+    collector.start()
+    if isinstance(collector, CompiledCollector):
+        collector.world = as_device_tree(fill(collector.world, arrays, "collector/world"))
+        return
+    saved = nest(arrays, "collector")
+    try:
+        collector.turn = int(saved["turn"])
+        collector.exchange = Exchange(**as_device_tree(saved["exchange"]))
+        collector.context = jnp.asarray(saved["context"])
+        collector.returns, collector.lengths = np.array(saved["returns"]), np.array(saved["lengths"])
+        pending = saved.get("pending")
+    except KeyError as error:
+        raise CheckpointError(f"the checkpoint lacks {error}. It was written by another version.") from error
+    if pending is not None:
+        collector.pending = Pending(
+            jnp.asarray(pending["observation"]),
+            Draw(**as_device_tree(pending["draw"])),
+            Exchange(**as_device_tree(pending["exchange"])),
+        )
+    if "environments" in saved:
+        collector.environments.restore(saved["environments"])
+        collector.seen = np.array(saved["seen"], np.float64)
+    else:
+        collector.exact_resume = False
+        observation = collector.reset(salt=collector.turn)
+        _, _, *previous = (np.asarray(array) for array in collector.exchange)
+        is_first = np.ones(observation.shape[:2], bool)
+        collector.exchange = collector.to_exchange(observation, is_first, *previous)
+        collector.returns[:], collector.lengths[:] = 0.0, 0

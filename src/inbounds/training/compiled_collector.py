@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.errors import ConstraintError, InfeasibleActionError, SimulationError
-from inbounds.learners.learner import Metrics
+from inbounds.learners.step import Metrics
 from inbounds.tasks.empty_states import require_an_action
 from inbounds.tasks.task import Task
 from inbounds.training.host_collector import Episodes
@@ -81,7 +80,7 @@ class CompiledCollector:
         exchange = Exchange(observation, ones > 0, 0 * ones, ones, observation)
         return World(
             state,
-            self.programs.empty_context(keys),
+            self.programs.new_contexts(keys),
             exchange,
             0 * ones,
             jnp.zeros(shape, jnp.int32),
@@ -225,14 +224,6 @@ class CompiledCollector:
         where = tuple(np.argwhere(~is_good)[0])
         seen = trace.observation[where].astype(np.float64)
         require_an_action(self.task.constraint, seen, trace.action[where], None, self.task.name)
-
-    def save(self) -> dict[str, Any]:
-        """Return the state of all environments; keys are functions of the turn and need no saving."""
-        return {"world": self.world}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go back to what `save` returned."""
-        self.world = jax.tree.map(jnp.asarray, saved["world"])
 
 
 def _is_real(leaf: jax.Array) -> bool:

@@ -1,9 +1,10 @@
 """How good and how valid a policy is: the paper's protocol, for all seeds of a run at once.
 
 Return: undiscounted, unscaled reward of episodes in which the deterministic action, projected where it must be, is
-executed; a learner whose policy is a restricted law has no such action, and draws until a feasible one comes. Valid
-action rate: share of raw policy samples, 100 at every visited state, with violation <= 0 in float64; averaged over the
-states of an episode, then over episodes.
+executed. Learners with `evaluates_samples` execute the first feasible of their samples instead.
+
+Valid action rate: fraction of raw policy samples, 100 at every visited state, with violation <= 0 in float64; averaged
+over the states of an episode, then over episodes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from numpy.typing import NDArray
 
 from inbounds.learners.learner import Learner, Spec
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.tasks.empty_states import require_an_action
+from inbounds.tasks.empty_states import Settling, require_an_action
+from inbounds.tasks.environment import batch_rollout
 from inbounds.tasks.task import Task
-from inbounds.training.host_settling import Settling
 
 SAMPLES = 100
 """Policy samples per visited state, as in the paper."""
@@ -98,7 +99,7 @@ class Evaluator:
         self._environments: Any = None
         self._settling = Settling(task)
         self._act = jax.jit(self._act_evaluated)
-        self._valid = jax.jit(self._valid_share)
+        self._valid = jax.jit(self._valid_rate)
         self._play = jax.jit(self._play_compiled)
 
     def evaluate(
@@ -124,6 +125,12 @@ class Evaluator:
             rollout = self._play_host(states, weights, episode_seeds, draw_keys)
         return self._summarise(states, weights, rollout, salt)
 
+    def close(self) -> None:
+        """Close the environments of the last evaluation; the next one makes others."""
+        if self._environments is not None:
+            self._environments.close()
+            self._environments = None
+
     def _act_evaluated(
         self, states: Any, observation: jax.Array, preference: jax.Array, keys: jax.Array, time: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
@@ -138,23 +145,34 @@ class Evaluator:
         if self._environments is None or self._environments.count != shape[0] * shape[1]:
             if self.task.host is None:
                 raise ValueError(f"{self.task.name} has neither host nor compiled environments")
+            self.close()
             self._environments = self.task.host(shape[0] * shape[1], self.threads)
-        observation = self._environments.reset([value for row in seeds for value in row])
-        alive = np.ones(shape, bool)
-        steps: list[tuple[NDArray[Any], ...]] = []
-        while alive.any():
+        feasible: list[NDArray[np.bool_]] = []
+
+        def act(observation: NDArray[np.float64]) -> NDArray[np.float32]:
             shaped = observation.reshape(*shape, -1)
             # Converted here and fetched together: every further call of the device counts, a thousand times an episode.
-            seen, time = shaped.astype(np.float32), np.int32(len(steps))
+            seen, time = shaped.astype(np.float32), np.int32(len(feasible))
             executed, is_feasible = jax.device_get(self._act(states, seen, preference, draw_keys, time))
             if not self._settling.has_margin:
                 executed, is_projected = self._settling.settle(shaped, executed, executed)
                 is_feasible = is_feasible & ~is_projected
-            step = self._environments.step(executed.reshape(shape[0] * shape[1], -1))
-            steps.append((shaped, executed, is_feasible, step.reward.reshape(shape), alive))
-            alive = alive & ~(step.terminated | step.truncated).reshape(shape)
-            observation = step.observation
-        return Rollout(*(np.stack(column) for column in zip(*steps, strict=True)))
+            feasible.append(is_feasible)
+            return executed.reshape(shape[0] * shape[1], -1)  # type: ignore[no-any-return]
+
+        first = self._environments.reset([value for row in seeds for value in row])
+        steps = [
+            (turn.observation, turn.action, turn.step.reward, turn.is_first)
+            for turn in batch_rollout(self._environments, act, first)
+        ]
+        observation, action, reward, alive = (np.stack(column) for column in zip(*steps, strict=True))
+        return Rollout(
+            observation.reshape(len(steps), *shape, -1),
+            action.reshape(len(steps), *shape, -1),
+            np.stack(feasible),
+            reward.reshape(len(steps), *shape),
+            alive.reshape(len(steps), *shape),
+        )
 
     def _play_compiled(
         self, states: Any, preference: jax.Array, keys: jax.Array, draw_keys: jax.Array
@@ -184,7 +202,7 @@ class Evaluator:
             seen, action = rollout.observation[where].astype(np.float64), rollout.action[where]
             require_an_action(self.task.constraint, seen, action, None, self.task.name)
 
-    def _valid_share(
+    def _valid_rate(
         self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array
     ) -> jax.Array:
         """Return the feasible share of raw samples at (seeds, states, observation) in float64."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -10,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import CheckpointError
-from inbounds.learners.learner import Metrics
+from inbounds.learners.step import Metrics
 from inbounds.policies.acceptance import Draw
+from inbounds.tasks.empty_states import Settling
 from inbounds.tasks.environment import HostEnvironments
 from inbounds.tasks.task import Task
-from inbounds.training.host_settling import Settling
 from inbounds.training.program import Exchange, Programs, TrainingState
 
 
@@ -36,7 +34,7 @@ class Pending(NamedTuple):
 
 
 class HostCollector:
-    """Steps seeds x environments together; what happened at one turn is learnt from during the next one."""
+    """Steps seeds x environments together. A turn is one step of each; its updates run during the next turn."""
 
     def __init__(
         self, task: Task, programs: Programs, keys: jax.Array, seeds: list[int], warm_up: int, threads: int
@@ -56,13 +54,18 @@ class HostCollector:
         """Lowest training reward of the last `run`: Proposition 1 needs it not to be negative."""
 
     def start(self) -> None:
-        """Reset every environment from a seed of its own."""
-        reset_seeds = [seed * 100_003 + index for seed in self.seeds for index in range(self.count)]
-        observation = self.seen = self._shaped(self.environments.reset(reset_seeds))
+        """Begin the first episodes."""
+        observation = self.reset()
         ones = np.ones(observation.shape[:2])
-        self.exchange = self._exchange(observation, ones > 0, 0 * ones, ones, observation)
-        self.context = self.programs.empty_context(self.keys)
-        self._returns, self._lengths = np.zeros(ones.shape), np.zeros(ones.shape, np.int64)
+        self.exchange = self.to_exchange(observation, ones > 0, 0 * ones, ones, observation)
+        self.context = self.programs.new_contexts(self.keys)
+        self.returns, self.lengths = np.zeros(ones.shape), np.zeros(ones.shape, np.int64)
+
+    def reset(self, salt: int = 0) -> NDArray[Any]:
+        """Start an episode in every environment, from a seed of its own, and return the observations."""
+        seeds = [seed * 100_003 + salt + index for seed in self.seeds for index in range(self.count)]
+        self.seen = self._shaped(self.environments.reset(seeds))
+        return self.seen
 
     def run(self, state: TrainingState, turns: int) -> tuple[TrainingState, Metrics, Episodes]:
         """Take `turns` steps in every environment and the updates that belong to them."""
@@ -83,7 +86,7 @@ class HostCollector:
                 draw, action = self._settled(draw, action)
                 if not np.all(np.isfinite(action)):
                     metrics = {**metrics, "action": jnp.full(len(self.seeds), jnp.nan)}
-                    break  # the policy itself has diverged: the metrics say so, and the loop stops the run
+                    break  # the policy has diverged; the NaN metric stops the run
             self.exchange = self._step(action, episodes)
             self.pending = Pending(observation, draw, self.exchange)
             self.turn += 1
@@ -93,19 +96,12 @@ class HostCollector:
         is_warm = turn * self.count < self.warm_up
         updates = 0 if (turn + 1) * self.count <= self.warm_up else self.programs.updates
         learnt: tuple[TrainingState, Metrics] = self.programs.learn(
-            state,
-            pending.observation,
-            pending.draw,
-            pending.exchange,
-            self.keys,
-            np.int32(turn),
-            warm=is_warm,
-            updates=updates,
+            state, *pending, self.keys, np.int32(turn), warm=is_warm, updates=updates
         )
         return learnt
 
     def _settled(self, draw: Draw, action: NDArray[np.float32]) -> tuple[Draw, NDArray[np.float32]]:
-        """Project on the host what the program left open, and let the learner remember what is executed."""
+        """Project actions on the host that are NaN or fail the float64 test; the learner stores these."""
         found = self.settling.settle(self.seen, action, np.asarray(draw.proposals)[..., -1, :])
         if not found.is_projected.any():
             return draw, found.actions
@@ -114,103 +110,31 @@ class HostCollector:
 
     def _step(self, actions: NDArray[np.float32], episodes: Episodes) -> Exchange:
         step = self.environments.step(actions.reshape(-1, actions.shape[-1]))
-        reward = step.reward.reshape(self._returns.shape)
+        reward = step.reward.reshape(self.returns.shape)
         ended = (step.terminated | step.truncated).reshape(reward.shape)
-        self._returns += reward
-        self._lengths += 1
+        self.returns += reward
+        self.lengths += 1
         for seed, index in np.argwhere(ended):
             episodes.seed.append(int(seed))
-            episodes.value.append(float(self._returns[seed, index]))
-            episodes.length.append(int(self._lengths[seed, index]))
-        self._returns[ended], self._lengths[ended] = 0.0, 0
+            episodes.value.append(float(self.returns[seed, index]))
+            episodes.length.append(int(self.lengths[seed, index]))
+        self.returns[ended], self.lengths[ended] = 0.0, 0
         training_reward = self.task.training_reward(reward)
         self.lowest_reward = min(self.lowest_reward, float(training_reward.min()))
         self.seen = self._shaped(step.observation)
-        return self._exchange(
-            self.seen,
-            ended,
-            training_reward,
-            1.0 - step.terminated.reshape(reward.shape),
-            self._shaped(step.final_observation),
-        )
+        discount = 1.0 - step.terminated.reshape(reward.shape)
+        following = self._shaped(step.final_observation)
+        return self.to_exchange(self.seen, ended, training_reward, discount, following)
 
     def _shaped(self, rows: NDArray[Any]) -> NDArray[Any]:
         return rows.reshape(len(self.seeds), self.count, -1)
 
-    def _exchange(
-        self,
-        observation: NDArray[Any],
-        is_first: NDArray[Any],
-        reward: NDArray[Any],
-        discount: NDArray[Any],
-        next_observation: NDArray[Any],
-    ) -> Exchange:
-        numbers = (observation, reward, discount, next_observation)
-        seen, paid, kept, following = (array.astype(np.float32) for array in numbers)
-        arrays: Any = (seen, is_first, paid, kept, following)
-        # Programs on a CPU read numpy's own memory, which nobody writes to again; handing it over costs 9 % of a step.
+    def to_exchange(self, *step: NDArray[Any]) -> Exchange:
+        """Return one step of all environments, the fields of `Exchange` in order, in float32 and on the device."""
+        arrays: Any = [array if array.dtype == bool else array.astype(np.float32) for array in step]
+        # Programs on a CPU read these arrays without a copy; they do not change any more. A copy costs 9 % of a step.
         return Exchange(*(arrays if self.is_on_cpu else jax.device_put(arrays)))
 
-    # Saving ------------------------------------------------------------------------------------------------------
-
-    def save(self) -> dict[str, Any]:
-        """Return everything that a resumed run needs: environments, the open step, contexts and running returns."""
-        environments = self.environments.save()
-        saved: dict[str, Any] = {
-            "turn": np.asarray(self.turn),
-            "exchange": self.exchange._asdict(),
-            "context": self.context,
-            "returns": self._returns,
-            "lengths": self._lengths,
-        }
-        if self.pending is not None:
-            saved["pending"] = {
-                "observation": self.pending.observation,
-                "draw": self.pending.draw._asdict(),
-                "exchange": self.pending.exchange._asdict(),
-            }
-        if environments is not None:
-            saved["environments"] = environments
-            saved["seen"] = self.seen
-        return saved
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go back to what `save` returned; environments that cannot be saved start a new episode."""
-        try:
-            self.turn = int(saved["turn"])
-            self.exchange = Exchange(
-                **{name: jnp.asarray(value) for name, value in saved["exchange"].items()}
-            )
-            self.context = jnp.asarray(saved["context"])
-            self._returns, self._lengths = np.array(saved["returns"]), np.array(saved["lengths"])
-            pending = saved.get("pending")
-        except KeyError as error:
-            raise CheckpointError(
-                f"the checkpoint lacks {error}. It was written by another version."
-            ) from error
-        if pending is not None:
-            self.pending = Pending(
-                jnp.asarray(pending["observation"]),
-                Draw(**{name: jnp.asarray(value) for name, value in pending["draw"].items()}),
-                Exchange(**{name: jnp.asarray(value) for name, value in pending["exchange"].items()}),
-            )
-        if "environments" in saved:
-            self.environments.restore(saved["environments"])
-            self.seen = np.array(saved["seen"], np.float64)
-            return
-        self.exact_resume = False
-        last = self.pending
-        reset_seeds = [
-            seed * 100_003 + self.turn + index for seed in self.seeds for index in range(self.count)
-        ]
-        observation = self.seen = self._shaped(self.environments.reset(reset_seeds))
-        previous = jax.tree.map(np.asarray, self.exchange)
-        self.exchange = self._exchange(
-            observation,
-            np.ones(observation.shape[:2], bool),
-            previous.reward,
-            previous.discount,
-            previous.next_observation,
-        )
-        self.pending = last
-        self._returns[:], self._lengths[:] = 0.0, 0
+    def close(self) -> None:
+        """Close the environments; the run is over."""
+        self.environments.close()

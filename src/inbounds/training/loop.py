@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -18,25 +19,25 @@ from inbounds.learners.learner import Learner, Metrics, Spec
 from inbounds.storage.files import write_pieces
 from inbounds.storage.sealed_arrays import array_pieces
 from inbounds.tasks.task import Task
-from inbounds.training import memory
 from inbounds.training.checkpoint import (
     as_device_tree,
+    collector_state,
     fill,
     flatten,
-    nest,
     newest_checkpoint,
+    restore_collector,
     write_checkpoint,
 )
 from inbounds.training.compiled_collector import CompiledCollector
-from inbounds.training.config import TrainingConfig, require_learnable
+from inbounds.training.config import TrainingConfig, available_bytes, require_learnable, require_memory
 from inbounds.training.evaluate import Evaluation, Evaluator, better_of, or_latest, unevaluated
 from inbounds.training.host_collector import Episodes, HostCollector
 from inbounds.training.interrupts import deferred_interrupt
-from inbounds.training.program import Programs, TrainingState, seed_keys
+from inbounds.training.program import Programs, TrainingState, keys_of_turn, seed_keys
 from inbounds.training.record import BEST_POLICY, EVALUATIONS, METRICS, RunFolder
+from inbounds.training.summary import Callback, Row
 
-Callback = Callable[[dict[str, Any]], bool | None]
-"""Called with every row that is logged; returning True stops the run after a checkpoint."""
+LOG = logging.getLogger("inbounds.training")
 
 
 class Training:
@@ -65,8 +66,8 @@ class Training:
         updates = max(1, round(self.environments * config.updates_per_step))
         self.programs = Programs(learner, self.spec, self.environments, updates, config.capacity)
         keys = seed_keys(config.seed, config.seeds)
-        memory.require_memory(
-            jax.eval_shape(self.programs.init, keys), memory.available_bytes(), jax.default_backend() == "cpu"
+        require_memory(
+            jax.eval_shape(self.programs.init, keys), available_bytes(), jax.default_backend() == "cpu"
         )
         threads = config.threads or available_threads()
         self.collector: HostCollector | CompiledCollector
@@ -123,12 +124,7 @@ class Training:
         self.state = as_device_tree(fill(template, arrays, "training"))
         exported = jax.eval_shape(self.export, template.learner)
         self.best = as_device_tree(fill(unevaluated(exported, len(self.seeds)), arrays, "best"))
-        if isinstance(self.collector, CompiledCollector):
-            self.collector.start()
-            self.collector.restore({"world": fill(self.collector.world, arrays, "collector/world")})
-        else:
-            self.collector.start()
-            self.collector.restore(nest(arrays, "collector"))
+        restore_collector(self.collector, arrays)
         self.seconds = float(notes["seconds"])
         self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
         self._cut_logs(notes.get("logs", {}), int(notes["step"]), warn)
@@ -174,6 +170,12 @@ class Training:
                     raise KeyboardInterrupt
                 if stop:
                     return
+
+    def close(self) -> None:
+        """Close the environments, and end their processes."""
+        if isinstance(self.collector, HostCollector):
+            self.collector.close()
+        self.evaluator.close()
 
     def _turns_to_next_event(self) -> int:
         """Return how many turns may pass before something must be logged, evaluated or saved."""
@@ -243,12 +245,18 @@ class Training:
                 "evaluation_seconds": round(spent, 3),
             }
             rows.append(row)
+        LOG.info(
+            "step %d of %d: return %.4g, valid action rate %.3f, mean of %d seed(s)",
+            *(self.step, self.config.steps, mean_return.mean(), found.valid_rate.mean(), len(rows)),
+        )
         return self._report(EVALUATIONS, "evaluation", rows)
 
     def _report(self, name: str, kind: str, rows: list[dict[str, Any]]) -> bool:
         """Log one row per seed and tell the callbacks; return whether one of them wants to stop."""
         self.folder.log(name, rows)
-        return any([bool(callback({"kind": kind, **row})) for row in rows for callback in self.callbacks])
+        LOG.debug("%s at step %d: %s", kind, self.step, rows)
+        told = [cast(Row, {"kind": kind, **row}) for row in rows]
+        return any([bool(callback(row)) for row in told for callback in self.callbacks])
 
     def save(self) -> Path:
         """Write a checkpoint with everything that a bit-identical resume needs."""
@@ -264,22 +272,34 @@ class Training:
             "learner": type(self.learner).__name__,
             "logs": self.folder.log_checksums(),
         }
-        tree = {"training": trimmed, "best": self.best, "collector": self.collector.save()}
+        tree = {"training": trimmed, "best": self.best, "collector": collector_state(self.collector)}
         latest = self.export(self.state.learner)
         self.folder.write_policy(flatten(latest))
         self.folder.write_policy(flatten(or_latest(self.best, latest)), BEST_POLICY)
         self.folder.sync_logs()
-        return write_checkpoint(self.folder.checkpoints, self.step, tree, notes, self.config.keep)
+        path = write_checkpoint(self.folder.checkpoints, self.step, tree, notes, self.config.keep)
+        LOG.info("wrote the checkpoint %s", path)
+        return path
 
     def _stop_diverged(self, name: str) -> None:
         """Keep the last good checkpoint, dump what the learner saw, and stop."""
-        rows = self.programs.batch_of_turn(self.state, self.keys, np.int32(self.collector.turn - 1))
+        rows = last_batch(self.programs, self.state, self.keys, self.collector.turn - 1)
         seen = flatten({"batch": rows, "learner": self.state.learner})
         write_pieces(self.folder.path / "divergence.safetensors", array_pieces(seen))
         raise DivergenceError(
             f"{name} is not a finite number at step {self.step}. The last batch and the parameters are in "
             f"divergence.safetensors; train again with a smaller learning rate or reward scale."
         )
+
+
+def last_batch(programs: Programs, state: TrainingState, keys: jax.Array, turn: int) -> jax.Array:
+    """Return the rows that the updates of a turn drew (the first step of each), to see what made a run diverge."""
+    step = jax.numpy.asarray((turn + 1) * programs.environments)
+
+    def rows(learner: Any, replay: Any, key: jax.Array) -> jax.Array:
+        return programs.sample(learner, replay, jax.random.split(key)[0], step, programs.updates)
+
+    return jax.vmap(rows)(state.learner, state.replay, keys_of_turn(keys, jax.numpy.asarray(turn), purpose=2))
 
 
 SHARED_EPISODES = 1

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from inbounds.learners.learner import Learner, Metrics, Outcome, Spec
+from inbounds.learners.on_policy import update_on_rollout
+from inbounds.learners.step import Metrics, Outcome, Spec, StepFunctions
 from inbounds.policies.acceptance import Draw
-from inbounds.replay.buffer import Layout, Replay, append, empty_replay, sample_rows
+from inbounds.replay import Layout, Replay, append, empty_replay, sample_rows
 
 
 class Counters(NamedTuple):
-    """What acting cost so far, per seed."""
+    """Proposals and projections so far, per seed."""
 
     projections: jax.Array
     """Actions for which every proposal was rejected, so that a fallback was computed."""
@@ -35,12 +36,12 @@ class TrainingState(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """What crosses from environments to the device after a step: (seeds, environments, ...)."""
+    """Data that is copied to the device after each step: (seeds, environments, ...)."""
 
     observation: jax.Array
     """What to act on next."""
     is_first: jax.Array
-    """An episode starts with this observation."""
+    """An episode starts with this observation, so that the previous step ended one."""
     reward: jax.Array
     discount: jax.Array
     next_observation: jax.Array
@@ -50,9 +51,11 @@ class Exchange(NamedTuple):
 class Programs:
     """Jitted functions for one learner on one task; shapes are fixed by the numbers of seeds and environments."""
 
-    def __init__(self, learner: Learner, spec: Spec, environments: int, updates: int, capacity: int) -> None:
+    def __init__(
+        self, learner: StepFunctions, spec: Spec, environments: int, updates: int, capacity: int
+    ) -> None:
         """Prepare the programs; nothing is compiled before it is first called."""
-        self.learner, self.spec = learner, spec
+        self.learner, self.spec = learner, spec._replace(environments=environments)
         self.environments, self.updates = environments, updates
         # An on-policy learner's buffer holds one rollout, and the next one overwrites it.
         self.rollout_turns = max(1, learner.rollout // environments) if learner.rollout else 0
@@ -60,11 +63,10 @@ class Programs:
         self.layout = Layout(spec.observation_size, spec.box.size, learner.objectives)
         self.init = jax.jit(self._init)
         self.act = jax.jit(self._act, static_argnames="warm")
-        self.batch_of_turn = jax.jit(self._batch_of_turn)
         self.learn = jax.jit(self._learn, static_argnames=("warm", "updates"), donate_argnums=0)
 
     def _init(self, keys: jax.Array) -> TrainingState:
-        """Return the state of all seeds; each is what it would be alone."""
+        """Return the state of all seeds; the state of each equals that of a separate run."""
         seeds = keys.shape[0]
         init_keys = jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys)
         learner = jax.vmap(lambda key: self.learner.init(key, self.spec))(init_keys)
@@ -74,8 +76,8 @@ class Programs:
         zeros = jnp.zeros(seeds, jnp.int32)
         return TrainingState(learner, replay, Counters(zeros, zeros, jnp.zeros(seeds), zeros))
 
-    def empty_context(self, keys: jax.Array) -> jax.Array:
-        """Return a context of the right shape; every environment starts an episode and replaces it at once."""
+    def new_contexts(self, keys: jax.Array) -> jax.Array:
+        """Draw what every environment keeps for an episode."""
         return jax.vmap(lambda key: self.learner.new_context(key, (self.environments,)))(keys)
 
     def _act(
@@ -90,8 +92,7 @@ class Programs:
         """Draw new contexts where episodes start, then choose actions."""
         turn_keys = keys_of_turn(keys, turn, purpose=1)
         context_keys, action_keys = jax.vmap(jax.random.split, out_axes=1)(turn_keys)
-        fresh = jax.vmap(lambda key: self.learner.new_context(key, (self.environments,)))(context_keys)
-        context = jnp.where(exchange.is_first[..., None], fresh, context)
+        context = jnp.where(exchange.is_first[..., None], self.new_contexts(context_keys), context)
         return context, self.learner.act(learner, self.spec, exchange.observation, context, action_keys, warm)
 
     def _learn(
@@ -109,9 +110,9 @@ class Programs:
         outcome = Outcome(exchange.reward, exchange.discount, exchange.next_observation, exchange.is_first)
         replay = jax.vmap(self._remember)(state.replay, observation, draw, outcome)
         step = (turn + 1) * self.environments
-        learner = jax.vmap(lambda one, drawn: self.learner.adapt(one, self.spec, drawn, step, warm))(
-            state.learner, draw
-        )
+        learner = jax.vmap(
+            lambda one, drawn, met: self.learner.adapt(one, self.spec, drawn, met, step, warm)
+        )(state.learner, draw, outcome)
         counters = Counters(
             state.counters.projections + jnp.sum(draw.is_projected, axis=1, dtype=jnp.int32),
             state.counters.rejections + jnp.sum(draw.is_rejected, axis=(1, 2), dtype=jnp.int32),
@@ -121,37 +122,16 @@ class Programs:
         metrics: Metrics = {}
         update_keys = keys_of_turn(keys, turn, purpose=2)
         if updates and self.rollout_turns:
-            learner, metrics = self._consume(learner, replay, update_keys, turn)
+            rows = replay.rows[:, 0].reshape(-1, self.rollout_turns, self.environments, self.layout.width)
+            is_complete = (turn + 1) % self.rollout_turns == 0
+            rollout = self.layout.unpack(rows)
+            learner, metrics = update_on_rollout(
+                self.learner, self.spec, learner, rollout, update_keys, is_complete
+            )
         elif updates:
             update = functools.partial(self._update, step=step, updates=updates)
             learner, metrics = for_every_seed(update, learner, replay, update_keys)
         return TrainingState(learner, replay, counters), metrics
-
-    def _consume(self, learner: Any, replay: Replay, keys: jax.Array, turn: jax.Array) -> tuple[Any, Metrics]:
-        """Let an on-policy learner update when its rollout is complete; all seeds are, at the same turn."""
-        rows = replay.rows[:, 0].reshape(-1, self.rollout_turns, self.environments, self.layout.width)
-
-        def one_seed(state: Any, own: jax.Array, key: jax.Array) -> tuple[Any, Metrics]:
-            return self.learner.update(
-                state, self.spec, self.layout.unpack(own), self.learner.noise(key, self.spec)
-            )
-
-        consumed: tuple[Any, Metrics] = jax.lax.cond(
-            (turn + 1) % self.rollout_turns == 0,
-            lambda: jax.vmap(one_seed)(learner, rows, keys),
-            lambda: (learner, learner.metrics),
-        )
-        return consumed
-
-    def _batch_of_turn(self, state: TrainingState, keys: jax.Array, turn: jax.Array) -> jax.Array:
-        """Return the rows that the updates of a turn drew (the first step of each), to see what made a run diverge."""
-        step = (turn + 1) * self.environments
-
-        def rows(learner: Any, replay: Replay, key: jax.Array) -> jax.Array:
-            row_key, _ = jax.random.split(key)
-            return self._sample(learner, replay, row_key, step, self.updates)
-
-        return jax.vmap(rows)(state.learner, state.replay, keys_of_turn(keys, turn, purpose=2))
 
     def _remember(self, replay: Replay, observation: jax.Array, draw: Draw, outcome: Outcome) -> Replay:
         memories = self.learner.remember(self.spec, observation, draw, outcome)
@@ -160,9 +140,10 @@ class Programs:
             replay = append(replay, buffer, self.layout.pack(memory.transition), memory.mask)
         return replay
 
-    def _sample(
+    def sample(
         self, learner: Any, replay: Replay, key: jax.Array, step: jax.Array, updates: int
     ) -> jax.Array:
+        """Draw the rows of all batches of one seed's updates."""
         fractions = self.learner.batch_fractions(learner, self.spec, step)
         return sample_rows(replay, key, updates, self.learner.batch_size, fractions)
 
@@ -171,7 +152,7 @@ class Programs:
     ) -> tuple[Any, Metrics]:
         """Take gradient steps for one seed: all rows and all noise are drawn at once, then scanned over."""
         row_key, noise_key = jax.random.split(key)
-        batches = self.layout.unpack(self._sample(learner, replay, row_key, step, updates))
+        batches = self.layout.unpack(self.sample(learner, replay, row_key, step, updates))
         noise = jax.vmap(lambda one: self.learner.noise(one, self.spec))(jax.random.split(noise_key, updates))
 
         def one_update(carry: Any, inputs: Any) -> tuple[Any, Metrics]:
@@ -183,7 +164,7 @@ class Programs:
 
 
 def for_every_seed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Apply a function to all seeds at once; a single one goes without the leading axis.
+    """Apply a function to all seeds at once; with one seed the leading axis is removed.
 
     Products of matrices with a leading axis of one are slower on a CPU: an update of SAC takes 7 % longer.
     """

@@ -3,27 +3,81 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import importlib.metadata
 import json
+import platform
 import re
+import subprocess
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import inbounds
 from inbounds.errors import ConfigurationError, InvalidInputError
-from inbounds.limits import require_moderate
-from inbounds.reading import Shape, read_object
-from inbounds.storage.files import make_folder, plain, remove_parts, write_json
-from inbounds.storage.locks import locked
+from inbounds.limits import MOST_ENVIRONMENTS, MOST_EPISODES, MOST_SEEDS, require_moderate
+from inbounds.reading import COUNT, FINITE, NUMBER, Several, Shape, Whole, read_object
+from inbounds.storage.files import locked, make_folder, plain, remove_parts, write_json
 from inbounds.storage.logs import append_rows, cut_log, log_checksum, read_rows, sync_log
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum_of_json, meaning_of_run, write_sealed
 
 if TYPE_CHECKING:
     from inbounds.tasks.task import Task
 
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco", "daqp")
 
-from inbounds.limits import MOST_ENVIRONMENTS, MOST_EPISODES, MOST_SEEDS
-from inbounds.reading import COUNT, FINITE, NUMBER, Several, Whole
+
+def provenance() -> dict[str, Any]:
+    """Return what somebody needs to check or repeat a result."""
+    import jax
+
+    device = jax.devices()[0]
+    return {
+        "inbounds": inbounds.__version__,
+        "commit": _git("rev-parse", "HEAD"),
+        "is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "device": f"{device.platform}: {device.device_kind}",
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        module = __import__(name) if name == "mujoco" else None
+        return getattr(module, "__version__", None)
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ("git", "-C", str(Path(__file__).parent), *arguments),
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
+
 
 CONFIG, PROVENANCE = "config.json", "provenance.json"
 POLICY, BEST_POLICY = POLICY_FILES["last"], POLICY_FILES["best"]

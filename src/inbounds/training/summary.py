@@ -1,14 +1,75 @@
-"""What a run came to: the last evaluation of every seed, read from its folder."""
+"""Rows and summaries of a run: callbacks of `train` get one row per seed and report, the same that the logs hold."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from inbounds.training.record import EVALUATIONS, RunFolder
+
+
+class MetricsRow(TypedDict):
+    """How training goes, since the last such row; metrics.jsonl holds it without `kind`.
+
+    The learner's own numbers stand beside these under their names: losses, `alpha`, `eta`, ...
+    """
+
+    kind: Literal["metrics"]
+    step: int
+    """Environment steps that this seed has taken."""
+    seed: int
+    seconds: float
+    """Training time so far, evaluations aside."""
+    steps_per_second: float
+    episodes: int
+    """Episodes that ended."""
+    training_return: float | None
+    """Mean return of those episodes, in the environment's own reward; None if none ended."""
+    acceptance: float
+    """Fraction of all proposals that were feasible."""
+    projections: int
+    """Actions that were projected before they were executed, since the run began."""
+    rejections: int
+    """Proposals that were rejected, since the run began."""
+    lowest_reward: float | None
+    """The lowest reward that the learner was trained on so far."""
+
+
+EvaluationRow = TypedDict(
+    "EvaluationRow",
+    {
+        "kind": Literal["evaluation"],
+        "step": int,
+        "seed": int,
+        "return": float,
+        "return_std": float,
+        "length": float,
+        "valid_action_rate": float,
+        "deterministic_valid_rate": float,
+        "evaluation_projections": int,
+        "worst_violation": float,
+        "training_projections": int,
+        "seconds": float,
+        "evaluation_seconds": float,
+    },
+)
+"""How good the policy is now; evaluations.jsonl holds it without `kind`."""
+EvaluationRow.__doc__ = """How good the policy is now; evaluations.jsonl holds it without `kind`.
+
+`return` and `return_std` are mean and standard deviation over episodes of deterministic actions, `length` their mean
+number of steps. `valid_action_rate` is the feasible fraction of raw samples, `deterministic_valid_rate` that of raw
+deterministic actions, `evaluation_projections` how many of these were projected. `worst_violation` is that of an
+executed action, in float64. `seconds` is the training time so far, `evaluation_seconds` what this evaluation took.
+"""
+
+Row = MetricsRow | EvaluationRow
+"""`row["kind"]` tells which one it is."""
+Callback = Callable[[Row], bool | None]
+"""Called with every row that is logged; returning True stops the run after a checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,12 @@ function lineChart(parent, series, options) {
   const lowest = Math.min(...ys), highest = Math.max(...ys), room = Math.max((highest - lowest) / 2, Math.abs(highest) * 0.02);
   const isNear = (line) => options.ys01 || options.ylog || line.y > lowest - room && line.y < highest + room;
   for (const line of options.lines || []) if (isNear(line)) ys.push(line.y);
+  // Names of lines stand above the plot: within it some curve would cross them.
+  for (const line of options.lines || []) {
+    const key = element("p", { class: "key" }, parent);
+    if (isNear(line)) node("line", { x1: 0, x2: 22, y1: 5, y2: 5, stroke: "var(--soft)", "stroke-dasharray": "5 4", "stroke-width": 1.2 }, node("svg", { width: 22, height: 10 }, key));
+    key.append(isNear(line) ? `${line.label} ${compact(line.y)}` : `${line.label} ${compact(line.y)}, ${line.y > highest ? "above" : "below"} this axis`);
+  }
   const { svg, x, y, box } = frame(parent, { ...options, xs, ys });
   for (const one of series) {
     const path = (values) => values.map((value, i) => `${i ? "L" : "M"}${x.at(one.x[i]).toFixed(1)} ${y.at(value).toFixed(1)}`).join("");
@@ -103,14 +109,8 @@ function lineChart(parent, series, options) {
     node("path", { "data-of": one.of, d: path(one.mid), fill: "none", stroke: one.colour, "stroke-width": 1.7, "stroke-dasharray": one.dash || null, "stroke-linejoin": "round" }, svg);
     if (one.x.length === 1) node("circle", { cx: x.at(one.x[0]), cy: y.at(one.mid[0]), r: 2.5, fill: one.colour }, svg);
   }
-  for (const line of options.lines || []) {
-    if (!isNear(line)) {
-      const isAbove = line.y > highest;
-      node("text", { x: box.right, y: isAbove ? box.top + 3 : box.bottom - 5, "text-anchor": "end" }, svg, `${isAbove ? "↑" : "↓"} ${line.label} ${compact(line.y)}`);
-      continue;
-    }
-    node("line", { x1: box.left, x2: box.right, y1: y.at(line.y), y2: y.at(line.y), stroke: line.colour || "var(--soft)", "stroke-dasharray": "5 4", "stroke-width": 1.2 }, svg);
-    node("text", { x: box.right, y: y.at(line.y) - 3, "text-anchor": "end" }, svg, line.label);
+  for (const line of options.lines || []) if (isNear(line)) {
+    node("line", { x1: box.left, x2: box.right, y1: y.at(line.y), y2: y.at(line.y), stroke: "var(--soft)", "stroke-dasharray": "5 4", "stroke-width": 1.2 }, svg);
   }
   const cross = node("line", { y1: box.top, y2: box.bottom, class: "axis", visibility: "hidden" }, svg);
   svg.addEventListener("mousemove", (event) => {

@@ -1,9 +1,9 @@
 // The page: what is chosen, and the sections drawn from the data.
 let data = JSON.parse(document.getElementById("data").textContent);
-const chosen = { suite: null, metric: "return", curve: "return", axis: "step", hidden: new Set(), large: null, cost: null, episode: null };
+const chosen = { suite: null, metric: "return", curve: "return", axis: "step", hidden: new Set(), large: null, cost: null, episode: null, diagnostic: null };
 const MARKS = { above: "▲", level: "≈", below: "▼", early: "▽", alone: "" };
 const METRICS = { return: "Return", valid_action_rate: "Valid action rate", calls: "Solver calls" };
-const CURVES = { return: "Return", valid: "Valid action rate", calls: "Projections", acceptance: "Acceptance" };
+const CURVES = { return: "Return", valid: "Valid action rate", calls: "Projections", acceptance: "Acceptance", diagnostics: "Diagnostics" };
 const AXES = { step: "Steps", seconds: "Time" };
 
 const find = (id) => document.getElementById(id);
@@ -21,15 +21,15 @@ const counted = (count, word) => `${compact(count)} ${word}${count === 1 ? "" : 
 const interval = (iqm) => { const digits = Math.min(3, digitsFor((iqm[2] - iqm[1]) / 4)); return `${written(iqm[0], digits)} [${written(iqm[1], digits)}, ${written(iqm[2], digits)}]`; };
 
 // Charts are as wide as their place, so that letters keep their size on a narrow screen.
-function widthIn(grid) {
-  const probe = element("div", { class: "panel" }, grid), style = getComputedStyle(probe);
-  const width = probe.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-  probe.remove();
+function widthIn(grid, count) {
+  const probes = Array.from({ length: count }, () => element("div", { class: "panel" }, grid)), style = getComputedStyle(probes[0]);
+  const width = probes[0].clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  probes.forEach((probe) => probe.remove());
   return Math.max(220, Math.round(width));
 }
 
 function highlight(method) {
-  for (const place of ["curve-grid", "trade-grid", "cost-grid"]) {
+  for (const place of ["curve-grid", "diagnostic-grid", "trade-grid", "cost-grid"]) {
     find(place).classList.toggle("dimmed", method !== null);
     find(place).querySelectorAll("[data-of]").forEach((mark) => mark.classList.toggle("lit", mark.dataset.of === method));
   }
@@ -44,12 +44,17 @@ function segments(id, options, current, pick, disabled) {
 }
 
 function drawHeader() {
-  const t = data.totals;
+  const t = data.totals, sets = find("sets"), known = data.tasks.filter((task) => task.formula);
+  sets.replaceChildren();
+  for (const task of known) {
+    element("dt", {}, sets, task.name);
+    element("code", {}, element("dd", { "data-formula": task.id }, sets), task.formula.replace(/<=/g, "≤").replace(/>=/g, "≥"));
+  }
   find("version").textContent = data.version;
-  find("lead").textContent = data.tasks.map((task) => task.name).join(", ") + ". Every number below can be traced to its run, its seed and its command.";
+  find("lead").textContent = "Every number below can be traced to its run, its seed and its command." + (known.length && t.worst_violation <= 0 ? ` Every executed action satisfies the constraint${known.length > 1 ? " of its task" : ""}:` : "");
   const tiles = [
     [`${data.tasks.length} × ${data.methods.length}`, `${data.tasks.length === 1 ? "task" : "tasks"} × ${data.methods.length === 1 ? "method" : "methods"}`, ""],
-    [`${t.complete} of ${t.results}`, `${t.results === 1 ? "result" : "results"} complete: all seeds, fresh episodes`, t.complete === t.results ? "good" : ""],
+    [`${t.complete} of ${t.results}`, `${t.results === 1 ? "result" : "results"} finished: all seeds, all steps`, t.complete === t.results ? "good" : ""],
     [compact(t.environment_steps), `environment steps in ${counted(t.runs, "seed")}`, ""],
     [compact(t.worst_violation), "worst violation, float64, no tolerance", t.worst_violation <= 0 ? "good" : "bad"],
   ];
@@ -76,7 +81,7 @@ function drawSuites() {
 function drawSummary() {
   segments("summary-metric", METRICS, chosen.metric, (key) => { chosen.metric = key; drawSummary(); });
   const table = find("summary-table"), methods = methodsShown(), tasks = tasksShown();
-  const hasPaper = chosen.metric !== "calls";
+  const hasPaper = chosen.metric !== "calls" && tasks.some((task) => (task.published[chosen.metric] || {}).aram);
   const references = chosen.metric === "return" ? [...new Set(tasks.flatMap((t) => Object.keys(t.references)))] : [];
   table.replaceChildren();
   const head = element("tr", {}, element("thead", {}, table));
@@ -107,19 +112,33 @@ function drawSummary() {
   }
   find("summary-hint").textContent = chosen.metric === "calls"
     ? "Solver calls of training per seed: projected actions and what updates solved."
-    : "Mean ± standard deviation over seeds; below, interquartile mean with its 95 % bootstrap interval. Colours compare with the paper's number for the same method. Click a cell for its seeds and origin.";
+    : (shown().some((r) => r.seeds.length > 1) ? "Mean ± standard deviation over seeds; below, interquartile mean with its 95 % bootstrap interval. " : "") + (hasPaper ? "Colours compare with the paper's number for the same method. " : "") + "Click a cell for its seeds and origin.";
   if (hasPaper && sameShort()) find("summary-hint").textContent += ` All results are after ${written(shown()[0].steps, 0)} steps only.`;
-  const legend = find("summary-legend"), kinds = hasPaper ? new Set(shown().map((r) => r.final[chosen.metric].verdict)) : new Set();
+  const legend = find("summary-legend"), kinds = chosen.metric !== "calls" ? new Set(shown().map((r) => r.final[chosen.metric].verdict)) : new Set();
   legend.replaceChildren();
   for (const kind of ["above", "level", "below", "early"].filter((one) => kinds.has(one))) {
     const swatch = element("span", { class: "swatch" }, legend);
     element("i", {}, swatch).style.background = `var(--${kind})`;
     swatch.append(`${MARKS[kind]} ${data.verdicts[kind]}`);
   }
+  if (shown().length === 1) drawDetail(shown()[0], true);
+  showScrolling();
+}
+
+// A table that is wider than its place says so, at the edge that hides columns.
+function showScrolling() {
+  for (const scroller of document.querySelectorAll(".scroller")) {
+    const area = scroller.firstElementChild, rest = area.scrollWidth - area.clientWidth - area.scrollLeft;
+    scroller.classList.toggle("more", rest > 2);
+    area.onscroll = showScrolling;
+  }
 }
 
 // What is true of every cell is said once, above the table.
 const sameShort = () => shown().every((r) => r.complete && r.short && r.steps === shown()[0].steps);
+const isLogged = (r) => Object.keys(r.diagnostics).length > 0;
+const isOfTraining = (curve) => curve === "acceptance" || curve === "diagnostics";
+const hasNumbers = (task) => Object.keys(task.published.return).length + Object.keys(task.published.valid_action_rate).length > 0;
 
 function summaryCell(line, task, result) {
   if (!result) { element("td", { class: "none" }, line, "not run yet"); return; }
@@ -135,15 +154,16 @@ function summaryCell(line, task, result) {
   const cell = element("td", { "data-verdict": found.verdict, "data-result": result.name, "data-mean": found.mean, tabindex: 0, on: { click: open, keydown: press } }, line, plusMinus(found.mean, found.deviation, found.values.length));
   element("span", { class: "mark" }, cell, MARKS[found.verdict]);
   element("small", {}, cell, found.values.length > 1 ? interval(found.iqm) : seeds);
-  if (result.complete && result.short && !sameShort()) element("small", {}, cell, `after ${written(result.steps, 0)} steps only`);
-  if (!result.complete) element("small", {}, cell, `${seeds}, ${written(result.steps, 0)} steps, not complete`);
+  if (result.complete && !result.suite) element("small", {}, cell, `finished, ${written(result.steps, 0)} steps`);
+  else if (result.complete && result.short && !sameShort()) element("small", {}, cell, `after ${written(result.steps, 0)} steps only`);
+  if (!result.complete) element("small", {}, cell, `${seeds}, ${written(result.steps, 0)} of ${written(result.planned, 0)} steps, not finished`);
 }
 
-function drawDetail(result) {
+function drawDetail(result, stays) {
   const place = find("detail");
   place.hidden = false;
   place.replaceChildren();
-  element("button", { type: "button", class: "quiet close", title: "Close", "aria-label": "Close", on: { click: () => { place.hidden = true; } } }, place, "✕");
+  if (!stays) element("button", { type: "button", class: "quiet close", title: "Close", "aria-label": "Close", on: { click: () => { place.hidden = true; } } }, place, "✕");
   element("h3", {}, place, `${result.label} on ${data.tasks.find((t) => t.id === result.task).name}`);
   const list = element("dl", {}, place);
   const add = (name, value, isCode) => {
@@ -151,6 +171,7 @@ function drawDetail(result) {
     const cell = element("dd", {}, list);
     if (isCode) element("code", {}, cell, value); else cell.textContent = value;
   };
+  add("training", result.complete ? `finished: ${written(result.steps, 0)} steps` : `not finished: ${written(result.steps, 0)} of ${written(result.planned, 0)} steps, ${result.seeds.length} of ${result.expected} seeds`);
   add("numbers from", `${result.source}, ${result.episodes} episodes per seed, preference (${result.preference.join(", ")})`);
   add("return by seed", bySeed(result, result.final.return.values));
   add("valid rate by seed", bySeed(result, result.final.valid_action_rate.values));
@@ -158,18 +179,21 @@ function drawDetail(result) {
   if (result.calls) add("solver calls by seed", bySeed(result, result.calls.values));
   if (result.preparation !== null) add("preparation", `${brief(result.preparation)} s before the first step, all seeds together, compilation included`);
   add("worst violation", compact(result.worst));
-  for (const origin of result.provenance) add(`seeds ${origin.seeds.join(", ")}`, originWords(origin));
+  for (const origin of result.provenance) add(`seed${origin.seeds.length === 1 ? "" : "s"} ${origin.seeds.join(", ")}`, originWords(origin, result));
   add("command", result.command, true);
-  place.scrollIntoView({ block: "nearest" });
+  if (!stays) place.scrollIntoView({ block: "nearest" });
+  showScrolling();
 }
 
 const bySeed = (result, values) => result.seeds.map((seed, i) => `seed ${seed}: ${compact(values[i])}`).join(" · ");
 const deviceWords = (origin) => { const [platform, kind] = String(origin.device || "unknown").split(": "); return platform === kind || !kind ? platform.toUpperCase() : kind; };
 const timeWords = (started) => (started || "").slice(0, 16).replace("T", " ");
 
-function originWords(origin) {
+const usesMujoco = (result) => data.tasks.find((t) => t.id === result.task).mujoco;
+
+function originWords(origin, result) {
   const packages = origin.packages || {};
-  return `inbounds ${origin.inbounds}, commit ${(origin.commit || "unknown").slice(0, 10)}${origin.is_dirty ? " with changes" : ""}, ${deviceWords(origin)}, ${origin.processor}, Python ${origin.python}, jax ${packages.jax}, MuJoCo ${packages.mujoco}, ${counted(origin.environments, "environment")} per seed, ${compact(origin.median_steps_per_second)} steps/s, started ${timeWords(origin.started)} UTC`;
+  return `inbounds ${origin.inbounds}, commit ${(origin.commit || "unknown").slice(0, 10)}${origin.is_dirty ? " with changes" : ""}, ${deviceWords(origin)}, ${origin.processor}, Python ${origin.python}, jax ${packages.jax}${usesMujoco(result) ? `, MuJoCo ${packages.mujoco}` : ""}, ${counted(origin.environments, "environment")} per seed, ${compact(origin.median_steps_per_second)} steps/s, started ${timeWords(origin.started)} UTC`;
 }
 
 function drawLegend() {
@@ -201,14 +225,17 @@ function curveOf(result) {
 }
 
 function drawCurves() {
-  segments("curve-metric", CURVES, chosen.curve, (key) => { chosen.curve = key; if (key === "acceptance") chosen.axis = "step"; drawCurves(); });
+  segments("curve-metric", CURVES, chosen.curve, (key) => { chosen.curve = key; if (isOfTraining(key)) chosen.axis = "step"; drawCurves(); }, (key) => key === "diagnostics" && !shown().some(isLogged));
   const alone = shown().some((r) => r.curves.seconds);
-  segments("curve-axis", AXES, chosen.axis, (key) => { chosen.axis = key; drawCurves(); }, (key) => key === "seconds" && (!alone || chosen.curve === "acceptance"));
+  segments("curve-axis", AXES, chosen.axis, (key) => { chosen.axis = key; drawCurves(); }, (key) => key === "seconds" && (!alone || isOfTraining(chosen.curve)));
   find("curve-axis").title = alone ? "" : "Times compare only where one seed trained alone (suite wall-clock).";
   const grid = find("curve-grid"), few = tasksShown().length <= 2;
+  find("curve-hint").textContent = (shown().some((r) => r.seeds.length > 1) ? "Line: interquartile mean over seeds; band: 95 % bootstrap interval. " : "") + (tasksShown().some(hasNumbers) ? "Grey and dashed: the paper's ARAM. " : "") + "Click a panel to enlarge it; point at a name to find it, click it to hide it.";
   grid.replaceChildren();
   grid.className = find("trade-grid").className = few ? "grid two" : "grid";
-  const width = widthIn(grid);
+  find("diagnostics").hidden = chosen.curve !== "diagnostics";
+  if (chosen.curve === "diagnostics") { drawDiagnostics(); return; }
+  const width = widthIn(grid, tasksShown().length);
   for (const task of tasksShown()) {
     const results = shown().filter((r) => r.task === task.id && visible(r));
     const isLarge = chosen.large === task.id;
@@ -225,10 +252,35 @@ function drawCurves() {
   }
 }
 
-function drawTrade() {
-  const grid = find("trade-grid");
+// Losses, temperature, entropy, acceptance: one panel for each quantity that was logged.
+function drawDiagnostics() {
+  const grid = find("diagnostic-grid"), tasks = tasksShown().filter((t) => shown().some((r) => r.task === t.id && isLogged(r)));
   grid.replaceChildren();
-  const width = widthIn(grid);
+  find("diagnostic-task").hidden = tasks.length < 2;
+  find("curve-hint").textContent = "What the learner logged about itself during training; every quantity has its own vertical axis.";
+  if (!tasks.length) { chosen.curve = "return"; drawCurves(); return; }
+  if (!tasks.some((t) => t.id === chosen.diagnostic)) chosen.diagnostic = tasks[0].id;
+  segments("diagnostic-task", Object.fromEntries(tasks.map((t) => [t.id, t.name])), chosen.diagnostic, (key) => { chosen.diagnostic = key; drawDiagnostics(); });
+  const results = shown().filter((r) => r.task === chosen.diagnostic && visible(r)), names = [...new Set(results.flatMap((r) => Object.keys(r.diagnostics)))].sort();
+  if (!results.length) { element("p", { class: "hint empty" }, grid, "All methods of this task are hidden."); return; }
+  const width = widthIn(grid, names.length);
+  for (const name of names) {
+    const panel = element("div", { class: "panel", "data-quantity": name }, grid);
+    element("h3", {}, panel, name.replace(/_/g, " "));
+    const curves = results.filter((r) => r.diagnostics[name]).map((r) => {
+      const { step, band: [mid, low, high] } = r.diagnostics[name];
+      return { of: r.method, label: r.label, colour: colourOf(r.method), dash: dashOf(r.method), x: step, mid, low, high };
+    });
+    lineChart(panel, curves, { width, height: 170, title: name.replace(/_/g, " "), xlabel: "environment steps" });
+  }
+}
+
+function drawTrade() {
+  const grid = find("trade-grid"), marks = shown().flatMap((r) => r.seeds.concat(r.front ? r.front.points : []));
+  grid.replaceChildren();
+  find("trade").hidden = marks.length < 2;  // one mark compares with nothing
+  if (marks.length < 2) return;
+  const width = widthIn(grid, tasksShown().length);
   for (const task of tasksShown()) {
     const groups = shown().filter((r) => r.task === task.id && visible(r)).map((r) => ({
       of: r.method, label: r.label, colour: colourOf(r.method), shape: shapeOf(r.method),
@@ -250,8 +302,8 @@ function drawCosts() {
   if (!tasks.some((t) => t.id === chosen.cost)) chosen.cost = tasks[0].id;
   segments("cost-task", Object.fromEntries(tasks.map((t) => [t.id, t.name])), chosen.cost, (key) => { chosen.cost = key; drawCosts(); });
   const task = tasks.find((t) => t.id === chosen.cost), results = shown().filter((r) => r.task === task.id && visible(r));
-  const width = widthIn(grid);
   if (!results.length) { element("p", { class: "hint empty" }, grid, "All methods of this task are hidden."); return; }
+  const width = widthIn(grid, 1 + results.some((r) => r.inference) + results.some((r) => r.preparation !== null));
   const panel = (words) => { const made = element("div", { class: "panel" }, grid); element("span", {}, element("h3", {}, made, task.name), words); return made; };
   const calls = results.filter((r) => r.calls).map((r) => ({ of: r.method, label: r.label, value: r.calls.mean, words: compact(r.calls.mean), colour: colourOf(r.method), rows: r.calls.values.map((v, i) => [`seed ${r.seeds[i]}`, compact(v)]) }));
   const times = results.filter((r) => r.inference).map((r) => ({ of: r.method, label: r.label, value: r.inference.median, words: brief(r.inference.median), colour: colourOf(r.method), rows: [["median", `${brief(r.inference.median)} µs`], ["mean", `${brief(r.inference.mean)} µs`], ["99th percentile", `${brief(r.inference.slowest_percent)} µs`], ["with the environment's step", `${brief(r.inference.with_step)} µs`], [r.inference.path, ""]] }));
@@ -268,8 +320,9 @@ function drawEpisodes() {
   if (!tasks.length) return;
   if (!tasks.some((t) => t.id === chosen.episode)) chosen.episode = tasks[0].id;
   segments("episode-task", Object.fromEntries(tasks.map((t) => [t.id, t.name])), chosen.episode, (key) => { chosen.episode = key; drawEpisodes(); });
-  const width = widthIn(grid), results = kept.filter((r) => r.task === chosen.episode && visible(r));
-  if (!results.length) element("p", { class: "hint empty" }, grid, "All methods of this task are hidden.");
+  const results = kept.filter((r) => r.task === chosen.episode && visible(r));
+  if (!results.length) { element("p", { class: "hint empty" }, grid, "All methods of this task are hidden."); return; }
+  const width = widthIn(grid, results.length);
   for (const result of results) {
     const panel = element("div", { class: "panel" }, grid);
     const title = element("h3", {}, panel, result.label);
@@ -282,20 +335,22 @@ function drawEpisodes() {
 function drawOrigin() {
   const table = find("origin-table"), words = find("origin-filter").value.toLowerCase();
   table.replaceChildren();
-  const head = element("tr", {}, element("thead", {}, table));
-  for (const name of ["result", "seeds", "steps", "device", "commit", "MuJoCo", "jax", "started (UTC)", "command"]) element("th", {}, head, name);
+  const head = element("tr", {}, element("thead", {}, table)), hasMujoco = shown().some(usesMujoco);
+  const names = ["result", "seeds", "steps", "device", "commit", ...(hasMujoco ? ["MuJoCo"] : []), "jax", "started (UTC)", "command"];
+  for (const name of names) element("th", {}, head, name);
   const body = element("tbody", {}, table);
   let lines = 0;
   for (const result of shown()) for (const origin of result.provenance) {
     const packages = origin.packages || {};
-    const cells = [result.name, origin.seeds.join(" "), written(result.steps, 0), deviceWords(origin), (origin.commit || "unknown").slice(0, 10) + (origin.is_dirty ? "+" : ""), packages.mujoco || "–", packages.jax || "–", timeWords(origin.started)];
+    const cells = [result.name, origin.seeds.join(" "), written(result.steps, 0), deviceWords(origin), (origin.commit || "unknown").slice(0, 10) + (origin.is_dirty ? "+" : ""), ...(hasMujoco ? [usesMujoco(result) && packages.mujoco || "–"] : []), packages.jax || "–", timeWords(origin.started)];
     if (words && !(cells.join(" ") + result.command).toLowerCase().includes(words)) continue;
     lines += 1;
     const line = element("tr", {}, body);
     cells.forEach((cell) => element("td", {}, line, cell));
     element("code", {}, element("td", { class: "command" }, line), result.command);
   }
-  if (!lines) element("td", { colspan: 9 }, element("tr", {}, body), `No result of this suite matches “${words}”.`);
+  if (!lines) element("td", { colspan: names.length }, element("tr", {}, body), `No result of this suite matches “${words}”.`);
+  showScrolling();
 }
 
 function drawNotes() {
@@ -307,9 +362,14 @@ function drawNotes() {
   }
 }
 
+// A link leads only to what is on the page.
+function drawNavigation() {
+  for (const link of document.querySelectorAll("nav a")) link.hidden = find(link.hash.slice(1)).hidden;
+}
+
 function drawAll() {
   if (!data.suites.includes(chosen.suite)) chosen.suite = data.suites[0];
-  drawHeader(); drawSuites(); drawSummary(); drawLegend(); drawCurves(); drawTrade(); drawCosts(); drawEpisodes(); drawOrigin(); drawNotes();
+  drawHeader(); drawSuites(); drawSummary(); drawLegend(); drawCurves(); drawTrade(); drawCosts(); drawEpisodes(); drawOrigin(); drawNotes(); drawNavigation();
 }
 
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
@@ -323,7 +383,7 @@ addEventListener("resize", () => {
   if (innerWidth === wide) return;  // a phone's address bar comes and goes; only the width matters
   wide = innerWidth;
   clearTimeout(resized);
-  resized = setTimeout(() => { drawCurves(); drawTrade(); drawCosts(); drawEpisodes(); }, 150);
+  resized = setTimeout(() => { drawCurves(); drawTrade(); drawCosts(); drawEpisodes(); showScrolling(); }, 150);
 });
 drawAll();
 

@@ -1,0 +1,307 @@
+"""ARAM's multi-objective SAC on the normalised backbone (backbone.py): rewards of any sign and scale.
+
+Differences from the paper's form in aram.py:
+
+Self-loops are not discounted, since a rejection takes no time in the environment. With acceptance rate p(s),
+
+    V_r(s) = E[Q_r(s, a) | a feasible],    V_c(s) = E[Q_c(s, a) | a feasible] - (1 - p(s)) / p(s).
+
+Sign and offset of rewards cancel: rejections change V_c alone, so a policy gains by proposing feasible actions only,
+for every bounded reward, as soon as lambda_c K > 0 (docs/method.md has the proof).
+
+Q_c counts rejections. Its bins lie on [-1 / (1 - gamma), 0], the mean counts of acceptance rates from 1/2 to 1; counts
+beyond are clipped. Q_r is the return divided by `return_scale`. The policy maximises
+
+    min_j lambda_r Q_r,j + lambda_c K k Q_c,j,    k = 5 (1 - gamma), the reward of a step that sustains a return of 5.
+
+K is tuned to the target acceptance rate, as SAC tunes alpha to its target entropy. K enters the targets through
+the choice of the twin alone.
+Every row of a batch has a preference of its own; one for the whole batch would vanish in batch normalisation.
+Entropy enters the policy loss alone, not the targets.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from inbounds.learners import losses
+from inbounds.learners.backbone import (
+    BINS,
+    RETURN_LIMIT,
+    Actor,
+    ActorMoments,
+    Critic,
+    CriticMoments,
+    Returns,
+    apply_actor,
+    apply_critic,
+    folded,
+    init_actor,
+    init_critic,
+    init_moments,
+    init_returns,
+    observe_rewards,
+    projected,
+    return_scale,
+    to_bins,
+)
+from inbounds.learners.learner import Metrics, Outcome, Spec
+from inbounds.policies.acceptance import Draw
+from inbounds.policies.gaussian import gaussian_of, squash
+from inbounds.policies.networks import Network
+from inbounds.replay import Transition
+
+if TYPE_CHECKING:
+    from inbounds.learners.aram import Aram
+
+PRESET: dict[str, Any] = {
+    "backbone": "normalised",
+    "penalty": 1.0,
+    "target_acceptance": 0.95,
+    "warm_start": False,
+    "gamma": 0.99,
+}
+INIT_ALPHA = 0.01
+"""Normalised values are of order one."""
+ACTOR_DELAY = 2
+"""Updates of the critics per step of actor and alpha."""
+PENALTY_RATE, LARGEST_ERROR, LARGEST_PENALTY = 0.01, 0.1, 100.0
+"""log K moves by rate * (target - acceptance rate) per environment step, at most to ln 100. The error is clipped at
+0.1, so that K grows by 0.1 % per step at most."""
+
+
+class Params(NamedTuple):
+    """Everything that gradients change."""
+
+    actor: Actor
+    critic: Critic
+    """Twin critics, stacked on a leading axis of two."""
+    log_alpha: jax.Array
+
+
+class NormalisedState(NamedTuple):
+    """Everything that changes during training."""
+
+    params: Params
+    actor_moments: ActorMoments
+    critic_moments: CriticMoments
+    target_critic: Critic
+    """Without moments of its own: it is only called in batch mode."""
+    optimiser: optax.OptState
+    updates: jax.Array
+    log_penalty: jax.Array
+    """log K."""
+    feasible_fraction: jax.Array
+    """Sum and count of the feasible fraction of uniform proposals, measured during warm-up."""
+    returns: Returns
+
+
+class UpdateNoise(NamedTuple):
+    """The randomness of one update."""
+
+    preference: jax.Array
+    """(batch,), one number in each of `batch` equal parts of [0, 1], in random order."""
+    action: jax.Array
+    """(batch, action size), standard normal."""
+    next_action: jax.Array
+
+
+def init(learner: Aram, key: jax.Array, spec: Spec) -> NormalisedState:
+    """Return new networks; the penalty distribution begins at zero rejections."""
+    actor_key, critic_key = jax.random.split(key)
+    extra, size = min(learner.preference_size, 1), spec.box.size
+    actor = init_actor(actor_key, spec.observation_size, extra, learner.hidden, 2 * size)
+    critic = jax.vmap(lambda one: init_critic(one, spec.observation_size + size, extra, learner.hidden, 2))(
+        jax.random.split(critic_key)
+    )
+    critic = critic._replace(head=critic.head._replace(bias=critic.head.bias.at[:, -1].set(10.0)))
+    alpha = INIT_ALPHA if learner.alpha is None else learner.alpha
+    params = Params(actor, critic, jnp.asarray(math.log(alpha), jnp.float32))
+    return NormalisedState(
+        params=params,
+        actor_moments=init_moments(actor),
+        critic_moments=jax.vmap(init_moments)(critic),
+        target_critic=critic,
+        optimiser=learner.optimiser().init(params),
+        updates=jnp.zeros((), jnp.int32),
+        log_penalty=jnp.asarray(math.log(learner.penalty), jnp.float32),
+        feasible_fraction=jnp.zeros(2, jnp.float32),
+        returns=init_returns(spec.environments),
+    )
+
+
+def noise(learner: Aram, key: jax.Array, spec: Spec) -> UpdateNoise:
+    """Draw a preference for every row, and the noise of both actions."""
+    preference_key, action_key = jax.random.split(key)
+    order_key, uniform_key = jax.random.split(preference_key)
+    rows = learner.batch_size
+    place = jax.random.permutation(order_key, rows) + jax.random.uniform(uniform_key, (rows,))
+    normal = jax.random.normal(action_key, (2, rows, spec.box.size))
+    return UpdateNoise(place / rows, normal[0], normal[1])
+
+
+def adapt(
+    learner: Aram, state: NormalisedState, spec: Spec, draw: Draw, outcome: Outcome, warm: bool
+) -> NormalisedState:
+    """Add the rewards to the running returns and tune K to the target acceptance rate."""
+    is_last = jnp.zeros_like(outcome.reward, bool) if outcome.is_last is None else outcome.is_last
+    returns = observe_rewards(state.returns, outcome.reward, is_last, learner.discount_of(spec))
+    state = state._replace(returns=returns)
+    if warm or learner.target_acceptance is None or not learner.augmented:
+        return state
+    error = jnp.minimum(learner.target_acceptance - jnp.mean(draw.acceptance), LARGEST_ERROR)
+    log_penalty = state.log_penalty + PENALTY_RATE * draw.acceptance.size * error
+    return state._replace(log_penalty=jnp.minimum(log_penalty, math.log(LARGEST_PENALTY)))
+
+
+# The preference as an input ------------------------------------------------------------------------------------------
+
+
+def preference_input(learner: Aram, preference: jax.Array) -> jax.Array:
+    """Return the one number that the networks read of a preference: mean zero and variance one over those learnt."""
+    if not learner.preference_size:
+        return preference[..., :0]
+    scale, shift = _preference_map(learner)
+    return scale * preference[..., :1] + shift
+
+
+def _preference_map(learner: Aram) -> tuple[float, float]:
+    least = learner.min_return_weight
+    scale = math.sqrt(12.0) / (1.0 - least)
+    return scale, -scale * (1.0 + least) / 2.0
+
+
+def plain_actor(learner: Aram, state: NormalisedState) -> Network:
+    """Return the actor as a plain network of (observation, lambda_r, lambda_c)."""
+    first, *others = folded(state.params.actor, state.actor_moments)
+    if not learner.preference_size:
+        return (first, *others)
+    scale, shift = _preference_map(learner)
+    *rest, last = jnp.split(first.weight, [first.weight.shape[0] - 1])
+    weight = jnp.concatenate([*rest, scale * last, jnp.zeros_like(last)])
+    return (first._replace(weight=weight, bias=first.bias + shift * last[0]), *others)
+
+
+# Learning ------------------------------------------------------------------------------------------------------------
+
+
+def update(
+    learner: Aram, state: NormalisedState, spec: Spec, batch: Transition, noise: UpdateNoise
+) -> tuple[NormalisedState, Metrics]:
+    """Take one gradient step of the critics, and every second time of actor and alpha; then move the target."""
+    gradient, (metrics, actor_moments, critic_moments) = jax.grad(
+        lambda params: loss(learner, params, state, spec, batch, noise), has_aux=True
+    )(state.params)
+    if learner.alpha is not None:
+        gradient = gradient._replace(log_alpha=jnp.zeros(()))
+    steps, optimiser = learner.optimiser().update(gradient, state.optimiser)
+    moves = (state.updates % ACTOR_DELAY == 0).astype(jnp.float32)
+    actor, log_alpha = jax.tree.map(lambda leaf: moves * leaf, (steps.actor, steps.log_alpha))
+    params = optax.apply_updates(state.params, steps._replace(actor=actor, log_alpha=log_alpha))
+    params = params._replace(actor=projected(params.actor), critic=projected(params.critic))
+    state = state._replace(
+        params=params,
+        actor_moments=actor_moments,
+        critic_moments=critic_moments,
+        target_critic=optax.incremental_update(params.critic, state.target_critic, learner.tau),
+        optimiser=optimiser,
+        updates=state.updates + 1,
+    )
+    return state, metrics
+
+
+def loss(
+    learner: Aram,
+    params: Params,
+    state: NormalisedState,
+    spec: Spec,
+    batch: Transition,
+    noise: UpdateNoise,
+) -> tuple[jax.Array, tuple[Metrics, ActorMoments, CriticMoments]]:
+    """Return the sum of critic, policy and alpha losses; stop-gradients keep them apart."""
+    preference = learner.preferences(noise.preference)
+    extra = preference_input(learner, preference)
+    alpha = jax.lax.stop_gradient(jnp.exp(params.log_alpha))
+    frozen_actor, frozen_critic = jax.lax.stop_gradient((params.actor, params.critic))
+    output, actor_moments = apply_actor(params.actor, state.actor_moments, batch.observation, extra, True)
+    now = squash(gaussian_of(output), noise.action)
+    output, _ = apply_actor(frozen_actor, state.actor_moments, batch.next_observation, extra, False)
+    after = squash(gaussian_of(output), noise.next_action)
+
+    here = jnp.concatenate([batch.observation, spec.box.normalise(batch.action)], axis=-1)
+    there = jnp.concatenate([batch.next_observation, after.value], axis=-1)
+    rows, both = jnp.concatenate([here, there]), jnp.concatenate([extra, extra])
+    bins, count = bins_of(learner.discount_of(spec)), len(here)
+    weights = objective_weights(learner, state, spec, preference)
+    following, _ = twins(state.target_critic, state.critic_moments, rows, both, True)
+    target = target_distribution(learner, state, spec, batch, jax.nn.softmax(following[:, count:]), weights)
+    logits, critic_moments = twins(params.critic, state.critic_moments, rows, both, True)
+    critic_loss = -jnp.mean(jnp.sum(target * jax.nn.log_softmax(logits[:, :count]), axis=(-1, -2)))
+
+    own = jnp.concatenate([batch.observation, now.value], axis=-1)
+    logits, _ = twins(frozen_critic, state.critic_moments, own, extra, False)
+    q = jnp.sum(jax.nn.softmax(logits) * bins, axis=-1)
+    policy_loss = jnp.mean(alpha * now.log_density - jnp.min(jnp.sum(q * weights, axis=-1), axis=0))
+    target_entropy = learner.entropy_target(state, spec)
+    alpha_loss = jnp.mean(losses.alpha_loss(params.log_alpha, now.log_density, target_entropy))
+    metrics = {
+        "critic_loss": critic_loss,
+        "policy_loss": policy_loss,
+        "value": jnp.mean(q[..., 0]),
+        "rejections_value": jnp.mean(q[..., 1]),
+        "entropy": -jnp.mean(now.log_density),
+        "alpha": alpha,
+        "penalty": jnp.exp(state.log_penalty),
+        "return_scale": return_scale(state.returns),
+    }
+    return critic_loss + policy_loss + alpha_loss, (metrics, actor_moments, critic_moments)
+
+
+def bins_of(gamma: float) -> jax.Array:
+    """Return (2, bins): those of the normalised return and of the discounted count of rejections."""
+    of_return = jnp.linspace(-RETURN_LIMIT, RETURN_LIMIT, BINS)
+    return jnp.stack([of_return, jnp.linspace(-1.0 / (1.0 - gamma), 0.0, BINS)])
+
+
+def objective_weights(learner: Aram, state: NormalisedState, spec: Spec, preference: jax.Array) -> jax.Array:
+    """Return (lambda_r, lambda_c K k) for every row."""
+    unit = RETURN_LIMIT * (1.0 - learner.discount_of(spec))
+    return preference * jnp.stack([jnp.ones(()), unit * jnp.exp(state.log_penalty)])
+
+
+def twins(
+    critic: Critic, moments: CriticMoments, rows: jax.Array, extra: jax.Array, is_batch: bool
+) -> tuple[jax.Array, Any]:
+    """Return logits (twins, batch, objectives, bins) and the moved moments."""
+    return jax.vmap(lambda one, own: apply_critic(one, own, rows, extra, is_batch))(critic, moments)
+
+
+def target_distribution(
+    learner: Aram,
+    state: NormalisedState,
+    spec: Spec,
+    batch: Transition,
+    following: jax.Array,
+    weights: jax.Array,
+) -> jax.Array:
+    """Return (batch, objectives, bins): r + gamma (1 - done) Z_j*(s', a'), projected to the bins.
+
+    Z_j are the target twins' distributions (twins, batch, objectives, bins) and j* = argmin_j of their weighted means,
+    for each row. On a self-loop gamma is 1 and the reward [0, -1].
+    """
+    bins = bins_of(learner.discount_of(spec))
+    means = jnp.sum(following * bins, axis=-1)
+    smaller = jnp.argmin(jnp.sum(means * weights, axis=-1), axis=0)
+    chosen = jnp.take_along_axis(following, smaller[None, :, None, None], axis=0)[0]
+    is_loop = batch.reward[:, 1] < 0
+    gamma = jnp.where(is_loop, 1.0, learner.discount_of(spec)) * batch.discount
+    reward = jnp.stack(
+        [batch.reward[:, 0] / return_scale(state.returns), -is_loop.astype(jnp.float32)], axis=-1
+    )
+    atoms = reward[..., None] + gamma[:, None, None] * bins
+    return jax.lax.stop_gradient(jax.vmap(to_bins, (1, 1, 0), 1)(chosen, atoms, bins))

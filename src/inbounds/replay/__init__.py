@@ -1,1 +1,0 @@
-"""Replay buffers on the device, and batches mixed from several of them."""

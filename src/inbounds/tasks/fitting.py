@@ -1,0 +1,142 @@
+"""Does a constraint fit an environment: the number of its entries, what it reads, and the box of the actions?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from inbounds.constraints import Box, Constraint
+from inbounds.errors import ConfigurationError
+from inbounds.tasks.named_parts import PREVIOUS_ACTION, placed, references_of
+
+
+def fitted(
+    constraint: Any, box: gymnasium.spaces.Box, observations: gymnasium.Space[Any], task_name: str
+) -> Constraint:
+    """Return the set together with the box of the action space, its names replaced by places in the observation.
+
+    A set that speaks of another number of entries, or reads what the observation does not have, is refused.
+    """
+    if not isinstance(constraint, Constraint):
+        raise ConfigurationError(
+            f"{task_name}: the constraint is {constraint!r}, not a constraint. Use ib.Box, ib.Ball, ib.Polytope, ... "
+            f"or ib.Oracle for a function that tells whether an action is allowed."
+        )
+    size, entries = constraint.size(), box.shape[0]
+    if size not in (None, entries):
+        raise ConfigurationError(
+            f"{task_name}: {constraint.formula()} speaks of {size} entries, but an action has {entries}. Give it one "
+            f"entry for each."
+        )
+    return within_box(with_places(constraint, observations, entries, task_name), box)
+
+
+def with_places(
+    constraint: Constraint, observations: gymnasium.Space[Any], entries: int, task_name: str
+) -> Constraint:
+    """Return the set with parts of the observation read by their place, and every reading checked."""
+    references = list(references_of(constraint))
+    if not references:
+        return constraint
+    places, available = {}, 0
+    for name, size in sizes_of_parts(observations):
+        places[name] = (available, size)
+        available += size
+    found = placed(constraint, places)
+    for kind, argument, reference in references_of(found):
+        had = entries if reference.source == PREVIOUS_ACTION else available
+        if reference.least_size > had:
+            source = "action" if reference.source == PREVIOUS_ACTION else "observation"
+            raise ConfigurationError(
+                f"{task_name}: {argument} of {kind} reads {reference}, but an {source} has {had} entries. Correct the "
+                f"indices."
+            )
+    return found
+
+
+def sizes_of_parts(space: gymnasium.Space[Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
+    """Yield names and sizes of the parts of an observation, in the order of `gymnasium.spaces.flatten`."""
+    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+        inner = space.spaces.items() if isinstance(space, gymnasium.spaces.Dict) else enumerate(space.spaces)
+        for key, part in inner:
+            yield from sizes_of_parts(part, (*path, str(key)))
+    else:
+        yield "/".join(path) or "observation", gymnasium.spaces.flatdim(space)
+
+
+def within_box(constraint: Constraint, space: gymnasium.spaces.Box) -> Constraint:
+    """Return the set together with the box of an action space: simulators clip, or fail, beyond it.
+
+    A set that states a box which lies in that of the space stays as it is.
+    """
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    stated = [member for member in constraint.members() if isinstance(member, Box) and member.is_constant()]
+    if any(
+        box.size() in (None, len(low)) and np.all(box.low >= low) and np.all(box.high <= high)
+        for box in stated
+    ):
+        return constraint
+    is_bounded = np.isfinite(low).any() or np.isfinite(high).any()
+    return constraint & Box(low, high) if is_bounded else constraint
+
+
+def first_action(given: Any, low: Any, high: Any, task_name: str) -> NDArray[np.float64]:
+    """Return the action that counts as executed before an episode begins: zero unless given, moved into the box."""
+    try:
+        start = np.broadcast_to(np.asarray(0.0 if given is None else given, np.float64), np.shape(low))
+    except (TypeError, ValueError):
+        start = np.array(np.nan)
+    if not np.isfinite(start).all():
+        raise ConfigurationError(
+            f"{task_name}: first_previous_action={given!r} is not a vector of {len(low)} numbers. Pass the action "
+            f"that counts as executed before an episode begins."
+        )
+    return np.clip(start, low, high).astype(np.float64)
+
+
+class WithPreviousAction:
+    """How an agent sees the action that was executed last, where the constraint depends on it.
+
+    Without it the set of allowed actions would not be a function of what the agent observes. A vector of numbers gets
+    the action behind its last entry, a dictionary gets the key `previous_action`.
+    """
+
+    def __init__(
+        self, observations: gymnasium.Space[Any], actions: gymnasium.spaces.Box, task_name: str
+    ) -> None:
+        """Extend the observation space; one that cannot hold the action is refused."""
+        if isinstance(observations, gymnasium.spaces.Dict) and PREVIOUS_ACTION not in observations.spaces:
+            box = gymnasium.spaces.Box(actions.low, actions.high, dtype=actions.dtype.type)
+            self.space: gymnasium.Space[Any] = gymnasium.spaces.Dict(
+                {**observations.spaces, PREVIOUS_ACTION: box}
+            )
+        elif (
+            isinstance(observations, gymnasium.spaces.Box)
+            and len(observations.shape) == 1
+            and observations.dtype.kind == "f"
+        ):
+            # The wider of both types, so that neither is rounded.
+            kind = np.result_type(observations.dtype, actions.dtype)
+            low, high = (
+                np.concatenate([getattr(observations, side), getattr(actions, side)]).astype(kind)
+                for side in ("low", "high")
+            )
+            self.space = gymnasium.spaces.Box(low, high, dtype=kind.type)
+        else:
+            raise ConfigurationError(
+                f"{task_name}: the constraint depends on the previous action, which an agent must see, but "
+                f"observations of {observations} cannot hold it. Wrap the environment in "
+                f"gymnasium.wrappers.FlattenObservation, or let it observe the action itself and "
+                f"write ib.RateLimit(delta, previous=ib.obs[...])."
+            )
+
+    def show(self, observation: Any, previous_action: NDArray[np.floating]) -> Any:
+        """Return an observation with the previous action."""
+        if isinstance(self.space, gymnasium.spaces.Dict):
+            dtype = self.space[PREVIOUS_ACTION].dtype
+            return {**observation, PREVIOUS_ACTION: previous_action.astype(dtype)}
+        return np.concatenate([observation, previous_action]).astype(self.space.dtype)

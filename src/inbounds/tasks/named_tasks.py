@@ -1,0 +1,113 @@
+"""Tasks as commands name them: ours by their name, a user's by where it is imported from."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inbounds.errors import ConfigurationError, InvalidInputError
+
+if TYPE_CHECKING:
+    from inbounds.tasks.task import Task
+
+METAVAR = "TASK|FILE.py:TASK|MODULE:TASK"
+REMEDY = "Name an inbounds.Task, or a function that returns one."
+
+
+OWN_TASK = "INBOUNDS_TASK"
+"""The environment variable by which a command tells its worker processes where the user's task is imported from."""
+
+
+def is_import_path(name: str) -> bool:
+    """Tell whether a task is named by where it is imported from."""
+    return ":" in name
+
+
+def named_task(name: str) -> Task:
+    """Return a task by its name, or import one; a function that makes a task is called."""
+    if not is_import_path(name):
+        from inbounds.tasks.registry import make
+
+        return make(name)
+    return as_task(imported(name), name)
+
+
+def as_task(found: Any, name: str) -> Task:
+    """Return what a user calls a task, or what the user's function returns; anything else is refused."""
+    from inbounds.tasks.task import Task
+
+    try:
+        task: Any = found() if callable(found) and not isinstance(found, Task) else found
+    except TypeError as error:
+        raise InvalidInputError(f"{name} cannot be called without arguments ({error}). {REMEDY}") from error
+    if not isinstance(task, Task):
+        raise InvalidInputError(f"{name} is {type(task).__name__}, not a task. {REMEDY}")
+    return task
+
+
+def imported(path: str) -> Any:
+    """Import "module:name" or "file.py:name"; only code that the user names is ever run."""
+    home, _, name = path.rpartition(":")
+    try:
+        if home.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(home).stem, home)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{home} is not a Python file")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # dataclasses look their own module up
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(home)
+        value = module
+        for part in name.split("."):
+            value = getattr(value, part)
+    except (ImportError, AttributeError, OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"'{path}' cannot be imported ({error}). Write module:name or path/to/file.py:name, and run where it "
+            f"can be found."
+        ) from error
+    return value
+
+
+def label(name: str, task: Task) -> str:
+    """Return what a cell calls a task: ours by their names, a user's so that it is never taken for one of ours."""
+    if not is_import_path(name):
+        return name
+    return "-".join(["own", *re.findall(r"[a-z0-9]+", task.name.lower())])
+
+
+def own_task(called: str) -> str | None:
+    """Return where the user's task of a cell is imported from, as this process was told; None for one of ours."""
+    return os.environ.get(OWN_TASK) if called.startswith("own-") else None
+
+
+def task_of_cell(called: str) -> Task:
+    """Return the task of a cell: one of ours, or the user's that this process was started for."""
+    return named_task(own_task(called) or called)
+
+
+def task_of_run(folder: Any, recorded: str, given: str | None, option: str = "--task ") -> Task | None:
+    """Return the task of a run where the command names one; code that only a file names is never imported.
+
+    None stands for a task of ours, which the run names itself.
+    """
+    from inbounds.tasks.registry import names
+
+    if given is None:
+        if recorded in names():
+            return None
+        raise ConfigurationError(
+            f"{folder} is a run of '{recorded}', a task of your own. Say where it is imported from: "
+            f"{option}FILE.py:NAME or {option}MODULE:NAME."
+        )
+    task = named_task(given)
+    if task.name != recorded:
+        raise ConfigurationError(
+            f"{folder} is a run of '{recorded}', but {given} is the task '{task.name}'. Name the one it was trained on."
+        )
+    return task

@@ -1,0 +1,101 @@
+"""Suites that users write: their tasks and learners run beside ours, by one command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inbounds.cli.main import main
+from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.experiments import Cell, Suite
+from inbounds.experiments.suites import OWN_SUITE, PAPER_TASKS, imported_suite
+from inbounds.learners.registry import LEARNERS
+
+FILE = """
+import gymnasium
+import inbounds as ib
+from inbounds.experiments import Cell, Suite, pairs
+
+QUICK = pairs({"warm_up": 40, "environments": 2, "episodes": 2, "evaluate_every": 60})
+SMALL = pairs({"hidden": (8, 8), "batch_size": 16})
+
+
+def swing():
+    return ib.Task(lambda: gymnasium.make("Pendulum-v1"), ib.Ball(radius=1.0), name="swing")
+
+
+def careful(**settings):
+    return ib.Sac(**{"gamma": 0.9, **settings})
+
+
+def cells():
+    for learner in ("careful", "sac"):
+        yield Cell("swing", learner, "default", 120, seeds=1, settings=SMALL, training=QUICK, final_episodes=2)
+
+
+suite = Suite("mine", "Does care help?", cells, tasks={"swing": swing}, learners={"careful": careful})
+taken = Suite("other", "Is a name of ours kept?", cells, tasks={"reacher": swing})
+hidden = Suite("../other", "Is a path a name?", cells)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(OWN_SUITE, "")  # put back afterwards, like the registry
+    monkeypatch.setattr(LEARNERS, "_entries", dict(LEARNERS._entries))
+    imported_suite.cache_clear()
+    path = tmp_path / "my_suite.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.slow
+def test_a_suite_of_own_tasks_and_learners_is_run_and_collected_by_one_command(
+    file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    assert main(["benchmark", f"{file}:suite", "--out", str(out), "--jobs", "1"]) == 0
+    results = {path.stem: json.loads(path.read_text()) for path in (out / "results" / "mine").glob("*.json")}
+    assert set(results) == {"swing-careful-default", "swing-sac-default"}
+    own = results["swing-careful-default"]
+    assert own["worst_violation"] <= 0 and own["provenance"][0]["learner_settings"]["gamma"] == 0.9
+    assert own["command"].startswith(f"inbounds benchmark {file}:suite --tasks swing --learners careful")
+    assert main(["report", str(out / "results" / "mine"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "swing" in (tmp_path / "page.html").read_text()
+
+
+def test_the_plan_of_an_own_suite_can_be_narrowed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(file.parent / "runs")
+    assert main(["benchmark", f"{file}:suite", "--learners", "careful", "--plan", "--out", out]) == 0
+    told = capsys.readouterr().out
+    assert "Does care help?" in told and "swing-careful-default" in told and "swing-sac" not in told
+
+
+def test_names_of_ours_keep_their_meaning_and_a_name_is_never_a_path(file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'reacher', which is one of ours"):
+        imported_suite(f"{file}:taken")
+    with pytest.raises(InvalidInputError, match="small letters"):
+        imported_suite(f"{file}:hidden")
+    with pytest.raises(InvalidInputError, match="not a suite"):
+        imported_suite(f"{file}:swing")
+
+
+def test_a_cell_of_an_own_suite_finds_its_task_and_ours(file: Path) -> None:
+    suite = imported_suite(f"{file}:suite")
+    assert isinstance(suite, Suite) and isinstance(suite.cells()[0], Cell)
+    assert suite.task("swing").name == "swing" and suite.task("bss3z").name == "bss3z"
+
+
+@pytest.mark.parametrize("path", ["benchmarks/strangers.py:suite", "benchmarks/lab/backbone.py:suite"])
+def test_the_suites_of_the_repository_are_made_of_cells_with_known_learners_and_settings(
+    path: str, file: Path
+) -> None:
+    root = Path(__file__).resolve().parents[2]
+    suite = imported_suite(f"{root}/{path}")
+    cells = suite.cells()
+    assert len({cell.name for cell in cells}) == len(cells)
+    for cell in cells:
+        cell.make_learner()
+        assert cell.task in suite.tasks or cell.task in PAPER_TASKS

@@ -1,0 +1,297 @@
+"""The commands as functions, and commands on a user's own task: both do the same, with the same words."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+import inbounds as ib
+from inbounds.cli import calls
+from inbounds.cli.main import main
+from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.experiments.results import collect_run
+from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_task, task_of_cell
+from inbounds.training.summary import MetricsRow, RunSummary
+
+OWN = """
+import gymnasium
+import numpy as np
+
+import inbounds as ib
+
+
+class Pump(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0 + float(action[0]), False, False, {}
+
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+task = ib.Task(Pump, ib.Ball(radius=0.5), horizon=5, name="Pump 2")
+other = ib.Task(Pump, ib.Ball(radius=0.5), horizon=5, name="valve")
+
+
+def make():
+    return task
+
+
+def with_argument(size):
+    return task
+"""
+TINY = {"steps": 40, "warm_up": 20, "evaluate_every": 20, "episodes": 2, "capacity": 50, "environments": 1}
+SAC = ib.Sac(hidden=(4,), batch_size=4)
+OPTIONS = (
+    *("--learner", "sac", "--steps", "40", "--warm-up", "20", "--evaluate-every", "20", "--episodes", "2"),
+    *(
+        "--capacity",
+        "50",
+        "--envs",
+        "1",
+        "--sac.hidden",
+        "4",
+        "--sac.batch-size",
+        "4",
+        "--plain",
+        "--no-references",
+    ),
+)
+
+
+class Trained(NamedTuple):
+    run: RunSummary
+    task: ib.Task
+    told: str
+    rows: list[Any]
+    logged: list[str]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("own") / "pump.py"
+    path.write_text(OWN)
+    return path
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(f"{record.levelname} {record.getMessage()}")
+
+
+@pytest.fixture(scope="module")
+def trained(file: Path) -> Trained:
+    task, told, rows, log = named_task(f"{file}:task"), io.StringIO(), [], Kept()
+    logger = logging.getLogger("inbounds")
+    logger.addHandler(log)
+    logger.setLevel(logging.INFO)
+    with contextlib.redirect_stdout(told):
+        run = ib.train(task, SAC, out=file.parent / "run", callbacks=[rows.append], **TINY)
+    logger.removeHandler(log)
+    logger.setLevel(logging.NOTSET)
+    return Trained(run, task, told.getvalue(), rows, log.messages)
+
+
+# From Python
+
+
+def test_training_shows_a_line_per_evaluation_where_there_is_no_terminal(trained: Trained) -> None:
+    lines = trained.told.splitlines()
+    assert (
+        len(lines) == 2 and lines[0].startswith("step 20 of 40  return ") and "valid action rate" in lines[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "is_jupyter", "widgets", "is_live"),
+    [
+        (True, False, None, True),
+        (False, False, None, False),
+        (False, True, "spec", True),
+        (False, True, None, False),
+    ],
+    ids=["terminal", "pipe", "notebook", "notebook without widgets"],
+)
+def test_progress_is_live_where_a_panel_can_be_redrawn(
+    is_terminal: bool, is_jupyter: bool, widgets: Any, is_live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "find_spec", lambda name: widgets)
+    assert calls.can_redraw(SimpleNamespace(is_terminal=is_terminal, is_jupyter=is_jupyter)) == is_live
+
+
+def test_progress_can_be_turned_off(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ib.train(trained.task, SAC, out=tmp_path / "run", progress=False, **TINY)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_resumed_run_shows_progress_up_to_its_new_end(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ib.train(trained.task, SAC, out=tmp_path / "run", progress=False, **TINY)
+    ib.train(trained.task, SAC, out=tmp_path / "run", resume=True, steps=60)
+    assert "step 60 of 60" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("settings", [{"steps": "many"}, {"seeds": 0}, {"stepz": 5}], ids=str)
+def test_settings_that_cannot_work_are_refused_as_without_progress(trained: Trained, settings: Any) -> None:
+    for progress in (True, False):
+        with pytest.raises(ConfigurationError, match=next(iter(settings))):
+            ib.train(trained.task, SAC, progress=progress, **settings)
+
+
+def test_callbacks_get_rows_with_the_documented_fields(trained: Trained) -> None:
+    kinds = {row["kind"] for row in trained.rows}
+    assert kinds == {"metrics", "evaluation"}
+    for row in trained.rows:
+        fields = (MetricsRow if row["kind"] == "metrics" else ib.EvaluationRow).__annotations__
+        assert set(fields) <= set(row)
+        if row["kind"] == "evaluation":
+            assert set(fields) == set(row)
+
+
+def test_evaluations_and_checkpoints_are_logged(trained: Trained) -> None:
+    assert trained.logged[0].startswith("INFO sac on Pump 2, in ")
+    assert any("step 40 of 40: return" in line for line in trained.logged)
+    assert any("wrote the checkpoint" in line for line in trained.logged)
+
+
+@pytest.mark.parametrize("form", [lambda run: run, lambda run: run.path, lambda run: str(run.path)])
+def test_a_run_is_loaded_from_its_summary_or_from_its_folder(trained: Trained, form: Any) -> None:
+    policy = ib.load(form(trained.run))
+    assert trained.task.constraint.violation([0.1, 0.2], policy.act([0.1, 0.2])) <= 0
+
+
+def test_a_run_is_audited_by_its_summary(trained: Trained) -> None:
+    assert ib.audit(trained.run, trained.task, steps=20).is_passed
+
+
+def test_a_run_on_an_own_task_is_evaluated_with_that_task(trained: Trained) -> None:
+    found = ib.evaluate(trained.run, trained.task, episodes=3)
+    assert found.returns.shape == (1, 3) and found.worst_violation <= 0
+    assert "valid action rate" in str(found) and "3 episodes of 1 seed(s)" in str(found)
+    with pytest.raises(ConfigurationError, match=r"Pass yours: ib\.evaluate\("):
+        ib.evaluate(trained.run)
+
+
+def test_what_is_not_a_run_is_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidInputError, match="Give what train"):
+        ib.evaluate(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="a report of what"):
+        ib.write_report()
+
+
+def test_a_run_and_a_reference_policy_are_filmed(trained: Trained, tmp_path: Path) -> None:
+    film = ib.render(trained.run, trained.task, out=tmp_path / "run.gif", steps=2)
+    assert film.stat().st_size > 0
+    assert ib.render("uniform", trained.task, out=tmp_path / "uniform.gif", steps=2).stat().st_size > 0
+    with pytest.raises(InvalidInputError, match="Give one of these: uniform"):
+        ib.render("unifrom", trained.task)
+
+
+def test_runs_become_a_page(trained: Trained, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"a task of your own\. Pass it: ib\.write_report\(run, task=task\)"):
+        page = ib.write_report(trained.run, out=tmp_path / "page.html", title="pumps")
+    assert "pumps" in page.read_text() and "Pump 2" in page.read_text()
+    ib.write_report(trained.run, out=tmp_path / "page.html", task=trained.task)
+    assert (trained.run.path / "episode.json").exists()
+
+
+# On the command line
+
+
+@pytest.mark.parametrize("name", ["task", "make"])
+def test_a_task_is_imported_from_a_file(file: Path, name: str) -> None:
+    assert named_task(f"{file}:{name}").name == "Pump 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Pump", "not a task. Name an"),
+        ("with_argument", "without arguments"),
+        ("nothing", "cannot be imported"),
+    ],
+)
+def test_what_is_not_a_task_is_refused(file: Path, name: str, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        named_task(f"{file}:{name}")
+
+
+@pytest.fixture(scope="module")
+def by_command(file: Path) -> Path:
+    folder = file.parent / "by command"
+    assert main(["train", f"{file}:task", *OPTIONS, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_an_own_task_is_trained_resumed_evaluated_and_filmed_by_commands(
+    by_command: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = f"{file}:task"
+    more = ["--steps", "60", "--plain", "--no-references"]
+    assert main(["train", own, "--resume", str(by_command), *more]) == 0
+    told = capsys.readouterr().out
+    assert f"--task {own}" in told  # the next commands run as they are printed
+    assert main(["evaluate", str(by_command), "--task", own, "--episodes", "2", "--no-timing"]) == 0
+    film = file.parent / "film.gif"
+    assert main(["render", str(by_command), "--task", own, "--out", str(film), "--steps", "2"]) == 0
+    assert film.exists()
+    assert main(["render", own, "--policy", "interior", "--out", str(film), "--steps", "2"]) == 0
+
+
+def test_a_command_says_what_an_own_run_needs(
+    by_command: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(by_command)]) == 2
+    assert "--task FILE.py:NAME" in capsys.readouterr().err
+    assert main(["train", "--resume", str(by_command)]) == 2
+    assert "inbounds train --resume FOLDER FILE.py:NAME" in capsys.readouterr().err
+    assert main(["render", str(by_command), "--task", f"{file}:other"]) == 2
+    assert "is the task 'valve'. Name the one" in capsys.readouterr().err
+
+
+def test_the_provenance_of_a_run_keeps_a_command_that_runs(
+    by_command: Path, trained: Trained, file: Path
+) -> None:
+    recorded = json.loads((by_command / "provenance.json").read_text())["command"]
+    assert recorded.startswith("inbounds train ") and f"{file}:task" in recorded
+    assert collect_run(by_command).command == recorded
+    assert collect_run(trained.run.path).command.startswith(
+        "ib.train(task, 'sac', steps=40, seeds=1, seed=0)"
+    )
+
+
+def test_a_worker_imports_the_task_that_its_command_names_and_no_other(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = f"{file}:task"
+    assert label(own, named_task(own)) == "own-pump-2" and label("bss3z", ib.make("bss3z")) == "bss3z"
+    monkeypatch.setenv(OWN_TASK, own)
+    assert task_of_cell("own-pump-2").name == "Pump 2" and task_of_cell("bss3z").name == "bss3z"
+    assert own_task("own-pump-2") == own and own_task("bss3z") is None
+    monkeypatch.delenv(OWN_TASK)
+    with pytest.raises(ib.errors.UnknownNameError):
+        task_of_cell("own-pump-2")
