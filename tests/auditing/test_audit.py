@@ -88,6 +88,12 @@ def test_a_policy_with_another_constraint_is_checked_by_the_tasks_and_the_certif
     assert "another constraint" in audit(policy, TASK, steps=3).notes[0]
 
 
+def test_a_long_audit_notes_limits_that_no_action_came_near_and_warns_of_nothing() -> None:
+    assert not audit(resting, TASK, steps=999).notes
+    (note,) = audit(resting, TASK, steps=1000).notes  # warnings are errors here
+    assert "sum_i a_i^2 <= 0.05" in note and "units" in note
+
+
 def test_an_onnx_file_is_replayed_with_the_noise_it_asks_for(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT

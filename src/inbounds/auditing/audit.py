@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from inbounds.auditing.audited_policy import AuditedPolicy, open_policy
 from inbounds.constraints import Constraint
+from inbounds.deploy.interventions import idle_members
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConfigurationError, ConstraintError
 from inbounds.limits import is_whole
@@ -23,6 +24,7 @@ from inbounds.tasks.registry import make
 from inbounds.tasks.task import Task
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
+STEPS_BEFORE_IDLE = 1000  # a shorter replay says nothing about limits that no action came near
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +138,10 @@ def _replay(
     environment = task.make_environment()
     executed_as = np.dtype(environment.action_space.dtype or np.float32)
     start = np.clip(np.zeros(task.action_size), task.action_low, task.action_high)
-    safety = SafetyFilter(task.constraint, on_invalid_action="interior_point", dtype=executed_as)
+    # The certificate notes limits that no action came near; a warning would speak of a filter that nobody made.
+    safety = SafetyFilter(
+        task.constraint, on_invalid_action="interior_point", dtype=executed_as, warn_after=None
+    )
     seconds, excesses, returns = np.zeros(steps), np.zeros(steps), [0.0]
     worst: Violation | None = None
     invalid = count = 0
@@ -196,7 +201,7 @@ def _replay(
         interventions=int(safety.metrics()["interventions"]),
         mean_return=float(np.mean(whole)) if whole else None,
         latency=_latency(seconds[:count]),
-        notes=_notes(policy, task),
+        notes=_notes(policy, task, safety if count >= STEPS_BEFORE_IDLE else None),
         provenance=_provenance(),
     )
 
@@ -220,12 +225,17 @@ def _latency(seconds: NDArray[np.float64]) -> dict[str, float]:
     return {"mean": float(seconds.mean()), **shares, "max": float(seconds.max())}
 
 
-def _notes(policy: AuditedPolicy, task: Task) -> tuple[str, ...]:
+def _notes(policy: AuditedPolicy, task: Task, safety: SafetyFilter | None) -> tuple[str, ...]:
     notes = list(policy.notes)
     if policy.constraint is not None and _digest(policy.constraint) != _digest(task.constraint):
         notes.append(
             f"the policy carries another constraint than the task ({policy.constraint.formula()}); it was checked by "
             f"the task's."
+        )
+    if safety is not None and (idle := idle_members(task.constraint, safety.limits())):
+        notes.append(
+            f"no action was beyond or near these limits: {'; '.join(member.formula() for member in idle)}. If that is "
+            f"unexpected, compare their units with those of the actions."
         )
     return tuple(notes)
 
