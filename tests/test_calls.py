@@ -147,6 +147,7 @@ def test_progress_can_be_turned_off(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.sweep
 def test_a_resumed_run_shows_progress_up_to_its_new_end(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_folder_that_another_process_is_writing_is_left_alone(
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"} == before
 
 
+@pytest.mark.sweep
 def test_a_run_is_resumed_with_its_own_settings_and_more_steps(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert main(["train", "reacher", *TINY, "--out", str(folder)]) == 0
@@ -224,6 +225,7 @@ def test_a_run_is_not_resumed_on_another_task(demo: Path) -> None:
         parse(["hopper", "--resume", str(demo)])
 
 
+@pytest.mark.sweep
 def test_a_missing_package_costs_one_line_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

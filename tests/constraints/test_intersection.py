@@ -243,7 +243,13 @@ def test_an_ellipsoid_that_only_rounding_bounds_is_joined_with_a_budget_of_very_
     assert joint.contains(None, joint.interior_point())
 
 
-@pytest.mark.parametrize("compile_", [lambda project: project, jax.jit], ids=["numpy", "jit"])
+@pytest.mark.parametrize(
+    "compile_",
+    [
+        pytest.param(lambda project: project, id="numpy"),
+        pytest.param(jax.jit, id="jit", marks=pytest.mark.sweep),
+    ],
+)
 def test_a_huge_action_is_projected_on_rows_and_an_ellipsoid_that_only_rounding_bounds(
     compile_: Callable[[Any], Any],
 ) -> None:

@@ -331,6 +331,7 @@ def test_a_walk_in_an_oracle_is_uniform_and_calls_the_function_a_few_times_per_s
     assert stats.kstest(first, stats.beta(5.5, 5.5).cdf).pvalue > 1e-3
 
 
+@pytest.mark.sweep
 def test_compiled_walks_in_an_oracle_are_allowed() -> None:
     oracle = Oracle(in_rings, within=Box(np.full(8, -2.0), 2.0), is_batched=True)
     draws = np.asarray(jax.jit(lambda key: oracle.sample(key, None, 5))(jax.random.key(0)))

@@ -15,6 +15,7 @@ from inbounds.constraints import Ball, Box, Constraint, Polytope, Simplex, Simpl
 from inbounds.errors import ConstraintError, EmptySetError
 from tests.constraints import exact_projection as exact
 from tests.constraints.strategies import ENTRIES, vectors
+from tests.slices import quick_slice
 
 GROUPS = [[0, 3, 4], [1, 2]]
 SETS: dict[str, Constraint] = {
@@ -58,7 +59,7 @@ def test_actions_are_judged_by_the_sums_of_their_groups() -> None:
     assert "a[1] + a[2] <= 3 + 0.01" in constraint.explain(None, raised)
 
 
-@pytest.mark.parametrize("name", list(SETS))
+@pytest.mark.parametrize("name", quick_slice(SETS, ["plain"]))
 def test_compiled_answers_are_those_of_numpy(name: str) -> None:
     constraint = SETS[name]
     rng = np.random.default_rng(2)
@@ -93,6 +94,7 @@ def test_many_groups_are_drawn_from_without_rejecting_them_together() -> None:
     assert np.std(drawn) == pytest.approx(np.std(alone), rel=0.03)
 
 
+@pytest.mark.sweep
 def test_groups_join_other_sets() -> None:
     rng = np.random.default_rng(6)
     for other in (Polytope([[1.0, 1.0, 0.0, 0.0, 0.0]], [0.6]), Ball(radius=1.1), Box(0.0, 0.6 * np.ones(5))):
@@ -181,6 +183,7 @@ def test_an_observed_total_that_is_negative_leaves_no_action() -> None:
     assert np.isnan(compiled).all()
 
 
+@pytest.mark.sweep
 def test_check_constraint_finds_no_fault() -> None:
     for name in ("plain", "in order, capped", "of the state"):
         constraint = SETS[name]

@@ -60,6 +60,7 @@ def test_entries_of_either_sign_are_projected_as_by_another_solver(total: float,
         assert np.linalg.norm(alone - project(action)) <= 2e-6 * (1 + size)
 
 
+@pytest.mark.sweep
 def test_an_entry_that_its_limit_stops_has_no_derivative_where_the_sum_needs_no_shift() -> None:
     band = SumBand(total=90.0, tolerance=5.0, low=0.0, high=40.0)
     derivative = jax.jacobian(lambda action: band.project(None, action))(jnp.array([41.5, 30.0, 20.0]))
@@ -138,7 +139,7 @@ def test_shares_meet_the_total_and_small_ones_vanish() -> None:
     np.testing.assert_allclose(capped, [0.5, 0.5, 0.0, 0.0], atol=1e-6)
 
 
-@pytest.mark.parametrize("entries", quick_slice([2, 7, 40, 300], [2, 300]))
+@pytest.mark.parametrize("entries", quick_slice([2, 7, 40, 300], [300]))
 def test_the_equality_keeps_its_stated_tolerance_in_any_dimension(entries: int) -> None:
     simplex = Simplex(total=2.0)
     tolerance = 2.0 * max(1e-5, 4.0 * relative_margin(entries))

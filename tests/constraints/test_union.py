@@ -43,6 +43,7 @@ def test_no_allowed_point_is_nearer_than_the_projection() -> None:
     assert MODES.projection_is_exact
 
 
+@pytest.mark.sweep
 def test_compiled_projections_choose_the_same_member() -> None:
     actions = np.random.default_rng(1).uniform(-4.0, 4.0, size=(60, 2)).astype(np.float32)
     projected = np.asarray(jax.jit(lambda action: MODES.project(None, action))(actions))

@@ -38,7 +38,7 @@ def kinds(weights: Any, bound: Any) -> list[tuple[Constraint, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    quick_slice(HARD, ["some weights are zero", "weights span a factor of a million", "the set is thin"]),
+    quick_slice(HARD, ["the set is thin"]),
 )
 def test_hard_cases_are_projected_exactly_and_feasibly(name: str) -> None:
     weights, bound, action = (np.array(part) for part in HARD[name])

@@ -54,7 +54,7 @@ def trained_run(folder: Path, name: str) -> tuple[Path, Any, Any, Spec]:
 
 DISCRETE = ("iar", "aram-discrete")
 """Learners of integer actions, which declare no head."""
-QUICK = ("aram", "aram normalised", "artd3", "dalpha", "srad", "appropt", "focops")
+QUICK = ("aram", "artd3", "dalpha", "srad", "appropt", "focops")
 """One learner for every map; the others differ in how they learn."""
 
 

@@ -56,6 +56,7 @@ def test_the_interval_is_students_over_episodes_with_seeds_averaged() -> None:
     assert PairedDifference("other", differences + 2, 0.0).verdict == "better"
 
 
+@pytest.mark.sweep
 def test_what_cannot_be_compared_is_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match="some hundred"):
         compare_with_reference(run_of(True), "never-moving", episodes=1)

@@ -29,6 +29,7 @@ from inbounds.training import evaluate
 from inbounds.training.record import RunFolder
 from tests.experiments.probe import HORIZON, RejectingPolicy, UniformPolicy, probe_task, spec_of
 from tests.experiments.synthetic_runs import write_run
+from tests.slices import quick_slice
 
 
 def probe_run(tmp_path: Path, share: float, learner: Any = None) -> TrainedRun:
@@ -37,7 +38,7 @@ def probe_run(tmp_path: Path, share: float, learner: Any = None) -> TrainedRun:
     return TrainedRun(folder, task, learner or UniformPolicy(), spec_of(task), (0, 1), jnp.zeros(2), None)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
+@pytest.mark.parametrize("share", quick_slice([0.1, 0.5, 0.95], [0.5]))
 def test_a_policy_that_is_feasible_with_probability_p_gets_p(share: float, tmp_path: Path) -> None:
     final = evaluate_run(probe_run(tmp_path, share), episodes=20)
     samples = 20 * HORIZON * 100

@@ -124,6 +124,7 @@ def test_a_set_that_cannot_be_compiled_is_a_problem_before_training() -> None:
     )
 
 
+@pytest.mark.sweep
 def test_a_set_that_float32_cannot_meet_is_a_problem_before_training() -> None:
     thin = ib.Polytope([[1.0, -1.0], [-1.0, 1.0]], [2.1e-8, -1.1e-8]) & ib.Box([0.6, 0.6], [0.9, 0.9])
     report = ib.check_task(plant(thin), steps=20)

@@ -28,6 +28,7 @@ from inbounds.tasks.network_window import (
     empty_queues,
     empty_tally,
 )
+from tests.slices import quick_slice
 
 
 class Packet(NamedTuple):
@@ -107,7 +108,7 @@ def services_of(window: int) -> jax.Array:
 
 
 @pytest.mark.parametrize(("limit", "is_exact"), [(500, False), (60, True)])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", quick_slice(LAYOUTS, ["nsfnet"]))
 def test_a_window_does_what_working_through_its_packets_does(name: str, limit: int, is_exact: bool) -> None:
     layout, advance = compiled_window(name, limit, is_exact)
     queues, tally = burst(layout), empty_tally()

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
@@ -38,6 +39,7 @@ def collected(splits):
     return collector, (state, metrics), ended
 
 
+@pytest.mark.sweep
 def test_turns_in_any_parts_compile_two_programs_and_lead_to_the_same_state():
     total = make("bss3z").horizon + 13
     assert total > CHUNK + WARM and total % CHUNK

@@ -71,6 +71,7 @@ class Fall(gymnasium.Env):
         return np.zeros(1, np.float32), reward, has_fallen, False, {}
 
 
+@pytest.mark.sweep
 def test_training_warns_of_a_fall_that_the_measured_scale_did_not_meet(tmp_path):
     task, told = ib.Task(Fall, ib.Ball(radius=0.5), name="fall", horizon=30), []
     measured = ib.Task(Fall, ib.Ball(radius=0.5), name="fall", horizon=30, reward_divisor=0.01)
