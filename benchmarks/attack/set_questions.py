@@ -89,15 +89,34 @@ def _farther(asked: Asked, points: NDArray[Any]) -> list[Problem]:
     with np.errstate(all="ignore"):
         away = np.linalg.norm(points.astype(np.float64) - asked.actions, axis=-1)
         known = np.linalg.norm(asked.anchor - asked.actions, axis=-1)
-        is_far = (
-            asked.have_answer() & (asked.rooms() > 0.01) & (away > 1.001 * known + 1e-8) & (known < 1e150)
-        )
+        is_far = asked.have_answer() & (asked.rooms() > 0.01) & _have_comparable_weights(asked)
+        is_far &= (away > 1.001 * known + 1e-8) & (known < 1e150)
     return [
         Problem(
             int(row), WRONG, f"the projection is {away[row]:.4g} away, a known action only {known[row]:.4g}"
         )
         for row in np.flatnonzero(is_far)
     ]
+
+
+def _have_comparable_weights(asked: Asked) -> NDArray[np.bool_]:
+    """Tell in which states float64 holds the squares of all ratios of weights.
+
+    The closed form adds these squares up. Where they underflow, a projection is feasible and need not be the nearest.
+    """
+    comparable = np.ones(len(asked), bool)
+    for leaf in leaves(asked.plain):
+        weights = leaf.arguments.get("weights")
+        if weights is None:
+            continue
+        if isinstance(weights, Reading):
+            is_observed = weights.source == "observation"
+            source = asked.states.observation if is_observed else asked.states.previous_action
+            weights = weights.taken(source) * weights.scale + weights.offset
+        sizes = np.abs(np.reshape(weights, (-1, np.shape(weights)[-1] if np.ndim(weights) else 1)))
+        powers = np.log10(np.where(sizes > 0, sizes, np.max(sizes, axis=-1, keepdims=True)))
+        comparable &= ~(np.ptp(powers, axis=-1) > 150)
+    return comparable
 
 
 def examine_contains(ledger: Ledger, asked: Asked) -> list[Problem]:

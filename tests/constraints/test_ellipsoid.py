@@ -166,6 +166,25 @@ def test_distances_end_on_the_surface() -> None:
     assert constraint.distance(None, [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]) == np.inf
 
 
+def test_a_distance_does_not_depend_on_how_an_observed_matrix_is_divided_above_and_below_its_diagonal() -> (
+    None
+):
+    constraint = Ellipsoid(matrix=obs[0:4].reshape(2, 2), bound=1.0)
+    point, direction = [0.5, 0.0], [0.0, 1.0]
+    expected = constraint.distance([1.0, 0.4, 0.4, 1.0], point, direction)
+    for above in (0.0, 0.8):
+        observation = [1.0, above, 0.8 - above, 1.0]
+        assert constraint.distance(observation, point, direction) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_distance_ends_where_a_level_without_curvature_leaves_the_set() -> None:
+    constraint = Ellipsoid(matrix=obs[0:4].reshape(2, 2), bound=1.0)
+    for last, end in ((0.0, 0.75), (-0.1, (1.0 - np.sqrt(1.0 - 4 * 0.1 * 0.75)) / 0.2)):
+        length = constraint.distance([1.0, 1.0, 1.0, last], [0.5, 0.0], [0.0, 1e200])
+        assert length == pytest.approx(end / 1e200, rel=1e-5)
+    assert constraint.distance([1.0, 1.0, 1.0, -1.0], [0.5, 0.0], [0.0, 1.0]) == np.inf
+
+
 def test_a_bound_of_zero_leaves_zero() -> None:
     constraint = Ellipsoid(matrix=rotated([1.0, 3.0]), bound=0.0)
     np.testing.assert_array_equal(constraint.project(None, [1.0, -2.0]), np.zeros(2))

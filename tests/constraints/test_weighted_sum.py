@@ -76,6 +76,25 @@ def test_products_that_underflow_in_float32_are_not_taken_for_zero() -> None:
         assert not jax.jit(lambda a, c=constraint: c.contains(None, a))(jnp.asarray(action))
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-97, 1e-20, 1e20, 1e200])
+@pytest.mark.parametrize("kind", [WeightedL1, PowerBudget])
+def test_the_unit_of_weights_and_bound_does_not_matter(kind: Any, scale: float) -> None:
+    constraint = kind(weights=[scale, scale, 0.0], bound=scale) & Box(-1.0, 1e30)
+    for action in (np.array([2.0, 3.0, 4.0]), np.array([[2.0, 3.0, 4.0], [2.5, 3.5, 4.0]])):
+        expected = np.broadcast_to([0.0, 1.0, 4.0], action.shape)
+        np.testing.assert_allclose(constraint.project(None, action), expected, atol=1e-5)
+    if 1e-30 < scale < 1e30:
+        compiled = jax.jit(lambda a: constraint.project(None, a))(jnp.array([2.0, 3.0, 4.0]))
+        np.testing.assert_allclose(compiled, [0.0, 1.0, 4.0], atol=1e-5)
+
+
+def test_a_light_entry_far_away_is_shrunk_to_the_bound() -> None:
+    constraint = WeightedL1(weights=[1.0, 1e-30], bound=1.0) & Box(-10.0, 1e40)
+    for action in (np.array([0.0, 1e31]), np.array([[0.0, 1e31], [0.0, 2e31]])):
+        projected = constraint.project(None, action)
+        np.testing.assert_allclose(projected, np.broadcast_to([0.0, 1e30], action.shape), rtol=1e-5)
+
+
 @pytest.mark.parametrize("share", [1.0, 1.0 - 5e-7, 1.0 - 1.5e-6, 1.0 + 1e-7])
 def test_points_on_the_boundary_are_feasible_or_moved_by_little(share: float) -> None:
     weights = np.array([1.0, 2.0, 3.0, 4.0, 5.0])

@@ -168,7 +168,7 @@ class Constraint(abc.ABC):
             self.require_nonempty(at, self.tightened_excess(at, point), size)
         if is_traced(point):
             point = at.xp.where(self.accepts(at, point)[..., None], point, float("nan"))
-        return point + at.xp.zeros((*at.batch, size), dtype=at.dtype)
+        return point + convert(np.zeros((*at.batch, size)), at.xp, at.dtype, at.device)
 
     def distance(self, observation: Any, point: Any, direction: Any, *, previous_action: Any = None) -> Array:
         """Return the largest t >= 0 such that `point + t * direction` is in the set.

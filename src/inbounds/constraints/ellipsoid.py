@@ -23,7 +23,7 @@ from inbounds.constraints.expressions import Expression
 from inbounds.constraints.level_set import LevelSet, underflow
 from inbounds.constraints.linear_rows import rounding_of_sum, times
 from inbounds.constraints.situation import Parameter, Situation, parameter, relative_margin, show
-from inbounds.constraints.threshold import TINY, Ramps, crossing
+from inbounds.constraints.threshold import Ramps, crossing, squared_rates
 from inbounds.errors import ConstraintError, EmptySetError
 
 
@@ -121,7 +121,7 @@ def scaled_to_sphere(xp: Any, action: Array, clipped: Array, bounds: Bounds, tar
     smallest = clip(xp, 0.0 * action, *bounds)
     begin, end = -smallest * smallest, -clipped * clipped
     # The squares grow from those of the smallest point: with a minus sign, they are ramps that fall.
-    ramps = Ramps(0.0 * begin, xp.maximum(heading * heading, TINY), begin, end)
+    ramps = Ramps(0.0 * begin, squared_rates(xp, heading), begin, end)
     squared_length = xp.maximum(crossing(xp, ramps, -target), 0.0)[..., None]
     is_outside = (dot(xp, clipped, clipped) > target)[..., None]
     has_length = is_outside & (squared_length > 0)
@@ -232,15 +232,22 @@ class Ellipsoid(Constraint):
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Solve the quadratic equation for the crossing of the surface."""
         xp = at.xp
-        turned = times(xp, at.value(self.matrix, axes=2), direction)
+        matrix = at.value(self.matrix, axes=2)
+        turned = times(xp, matrix, direction)
         speed, slope = dot(xp, direction, turned), dot(xp, point, turned)
+        if isinstance(self.matrix, Expression):
+            # A matrix that is read need not be symmetric, and a^T Q a is that of its symmetric part.
+            slope = 0.5 * (slope + dot(xp, direction, times(xp, matrix, point)))
         room = xp.maximum(self.inner_bound(at, point, at.margins) - self.level(at, point), 0.0)
-        is_moving = speed > 0
-        root = xp.sqrt(slope * slope + xp.where(is_moving, speed, 0.0) * room)
+        is_curved = speed > 0
+        square = slope * slope + speed * room
+        root = xp.sqrt(xp.maximum(square, 0.0))
         # Of the two forms of the solution, the one that does not subtract nearly equal numbers.
         outward = room / xp.where(slope + root > 0, slope + root, 1.0)
-        length = xp.where(slope > 0, outward, (root - slope) / xp.where(is_moving, speed, 1.0))
-        return xp.where(is_moving, length, float("inf"))
+        length = xp.where(slope > 0, outward, (root - slope) / xp.where(is_curved, speed, 1.0))
+        # A matrix that is read may also have a ray along which the level rises without curvature, or at first only.
+        is_ending = is_curved | ((slope > 0) & (square >= 0))
+        return xp.where(is_ending, length, float("inf"))
 
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Name the only row."""
@@ -278,9 +285,10 @@ class Ellipsoid(Constraint):
         along = _to_axes(xp, directions, action)
         if isinstance(self.matrix, Expression):
             matrix = at.value(self.matrix, axes=2)
+            change = matrix - without_gradient(matrix)
             moved = multiplier[..., None] * times(
                 xp,
-                matrix - without_gradient(matrix),
+                0.5 * (change + xp.matrix_transpose(change)),
                 _from_axes(xp, directions, without_gradient(along) / shrinking),
             )
             along = along - _to_axes(xp, directions, moved)

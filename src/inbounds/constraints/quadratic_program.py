@@ -283,7 +283,8 @@ def _newton(
     stiffness = slack + softness * multiplier
     weights = multiplier / stiffness
     diagonal = program.curvature + weights[..., rows : rows + dimension] + weights[..., rows + dimension :]
-    identity = xp.eye(dimension, dtype=slack.dtype)
+    on = {"device": slack.device} if "torch" in xp.__name__ else {}
+    identity = xp.eye(dimension, dtype=slack.dtype, **on)
     normal = _gram(xp, matrix, weights[..., :rows]) + diagonal[..., None] * identity
     solve_normal = _solver(xp, normal)
 

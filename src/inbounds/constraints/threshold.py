@@ -24,11 +24,15 @@ from inbounds.constraints.situation import Situation
 MANY_ENTRIES = 32
 """Above this dimension an interval is halved: comparing all moments with all entries grows as its square."""
 
-TINY = 1e-37
-"""A positive number that stands for a rate of zero: what never moves has one as well."""
+ORDINARY = 1e-15, 1e15
+"""Between these the largest weight is left as it is; others are divided by it, since their squares may vanish."""
 
 BEYOND = 1.0 + 1e-6
 """A factor, for a negative moment a divisor, that makes sure in spite of rounding that the last entry has stopped."""
+
+
+MOST_UNEVEN = 1e10
+"""Of the ratio of two rates that are added up and taken away again: a larger one would lose the slower rate."""
 
 
 class Ramps(NamedTuple):
@@ -41,6 +45,11 @@ class Ramps(NamedTuple):
     rate: Array
     begin: Array
     end: Array
+
+
+def squared_rates(xp: Any, factors: Array) -> Array:
+    """Return squares as rates of ramps; where they vanish, a tiny number: what never moves has a rate as well."""
+    return xp.maximum(factors * factors, 1e-300 if factors.dtype == xp.float64 else 1e-37)
 
 
 class Bracket(NamedTuple):
@@ -58,7 +67,9 @@ def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
     is out of reach, nothing moves any more at the returned t; where the sum is never above it, t = -infinity.
     """
     if xp is np and ramps.intercept.ndim == 1 and target.ndim == 0:
-        return np.float64(_crossing_of_one(ramps, float(target)))
+        moment = _crossing_of_one(ramps, float(target))
+        if moment is not None:
+            return np.float64(moment)
     # Which entries are moving does not change with small changes, so that only the equation has gradients.
     fixed = Ramps(*(without_gradient(part) for part in ramps))
     starts, stops = (fixed.intercept - fixed.begin) / fixed.rate, (fixed.intercept - fixed.end) / fixed.rate
@@ -75,11 +86,17 @@ def crossing(xp: Any, ramps: Ramps, target: Array) -> Array:
     return xp.where(has_slope, moment, xp.maximum(last * BEYOND, last / BEYOND)[..., 0])
 
 
-def _crossing_of_one(ramps: Ramps, target: float) -> float:
-    """Follow the sum from moment to moment; for a single action this is faster than arrays of a few numbers."""
+def _crossing_of_one(ramps: Ramps, target: float) -> float | None:
+    """Follow the sum from moment to moment; for a single action this is faster than arrays of a few numbers.
+
+    It is None where the slowest rate would be lost in a sum with the fastest one.
+    """
     size = len(ramps.intercept)
     columns = (part.tolist() if len(part) == size else part.tolist() * size for part in ramps)
     entries = [(a, r, b, e, (a - b) / r, (a - e) / r) for a, r, b, e in zip(*columns, strict=True)]
+    rates = [entry[1] for entry in entries if entry[2] > entry[3]]
+    if rates and max(rates) > MOST_UNEVEN * min(rates):
+        return None
     level, slope, events = 0.0, 0.0, []
     for intercept, rate, begin, end, start, stop in entries:
         level += begin
@@ -149,8 +166,15 @@ def soft_threshold(
     """
     size = xp.abs(action)
     smallest = clip(xp, 0.0 * action, *bounds)
+    heaviest = largest(xp, without_gradient(weights))
+    is_ordinary = (heaviest >= ORDINARY[0]) & (heaviest <= ORDINARY[1]) | (heaviest == 0)
+    if xp is not np or not is_ordinary.all():
+        unit = xp.where(is_ordinary, 1.0, heaviest)
+        # None exceeds 2; without this limit a compiler makes (w / u)^2 out of w^2 / u^2, which may be 0 / 0.
+        relative = xp.minimum(weights / unit[..., None], 2.0)
+        weights, target = xp.where(is_ordinary[..., None], weights, relative), target / unit
     begin, end = weights * xp.abs(clipped), weights * xp.abs(smallest)
-    ramps = Ramps(weights * size, xp.maximum(weights * weights, TINY), begin, end)
+    ramps = Ramps(weights * size, squared_rates(xp, weights), begin, end)
     moment = xp.maximum(crossing(xp, ramps, target), 0.0)[..., None]
     shrunk = clip(xp, xp.copysign(xp.maximum(size - moment * weights, 0.0), action), *bounds)
     if shrunk.dtype == xp.float64:
