@@ -41,6 +41,7 @@ from .constraints.union import Union as Union
 from .deploy.export import export as export
 from .deploy.policy import load as load
 from .deploy.safety_filter import SafetyFilter as SafetyFilter
+from .deploy.torch_filter import TorchFilter as TorchFilter
 from .learners.aram import Aram as Aram
 from .learners.aram_variants import ArTd3 as ArTd3
 from .learners.aram_variants import DiscreteAram as DiscreteAram
@@ -59,6 +60,12 @@ from .learners.sac import Spre as Spre
 from .learners.td3 import Dpre as Dpre
 from .learners.td3 import Td3 as Td3
 from .tasks.check_task import check_task as check_task
+from .tasks.compiled_task import from_brax as from_brax
+from .tasks.compiled_task import from_compiled as from_compiled
+from .tasks.compiled_task import from_gymnax as from_gymnax
+from .tasks.compiled_task import from_mjx as from_mjx
+from .tasks.environment import CompiledEnvironment as CompiledEnvironment
+from .tasks.environment import CompiledStep as CompiledStep
 from .tasks.guard import Guard as Guard
 from .tasks.registry import make as make
 from .tasks.spaces import ConstrainedBox as ConstrainedBox

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from inbounds.tasks.network_sending import draw_gaps, plan_sending
+from inbounds.tasks.network_order import draw_gaps, plan_sending
 
 MOST = 320
 EMPTY = -1

@@ -98,6 +98,28 @@ def refuse_broken(environment: CompiledEnvironment, step: CompiledStep, task_nam
         )
 
 
+class ShowingPreviousAction:
+    """The same environment with the action executed last at the end of its observation."""
+
+    def __init__(self, environment: CompiledEnvironment, first: NDArray[np.float64]) -> None:
+        """Begin every episode with `first`."""
+        self.environment, self.first = environment, jax.numpy.asarray(first, jax.numpy.float32)
+        self.action_size, self.horizon = environment.action_size, environment.horizon
+        self.observation_size = environment.observation_size + environment.action_size
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Begin an episode."""
+        state, observation = self.environment.reset(key)
+        return state, jax.numpy.concatenate([observation, self.first])
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
+        """Advance by one decision, which is shown next to where it led."""
+        step = self.environment.step(state, action, key)
+        return step._replace(
+            observation=jax.numpy.concatenate([step.observation, action.astype(jax.numpy.float32)])
+        )
+
+
 class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], Any]):
     """One compiled environment behind Gymnasium's interface, still without its guard (see `GuardedGymnasium`)."""
 

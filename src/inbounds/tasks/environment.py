@@ -13,6 +13,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from inbounds.errors import ConfigurationError
+
 if TYPE_CHECKING:
     import jax
 
@@ -61,18 +63,30 @@ class CompiledStep(NamedTuple):
     """One step of one compiled environment; the caller adds batches by `vmap`."""
 
     state: Any
+    """What the next step starts from: the same arrays, of the same shapes and types, as those that `reset` returned."""
     observation: jax.Array
+    """Where the action led, a vector of float32; also in the last step of an episode."""
     reward: jax.Array
+    """One number; one that is not finite reports that the simulation failed, and is refused."""
     terminated: jax.Array
+    """The episode ended for good: no value follows."""
     truncated: jax.Array
+    """The time limit cut the episode: the value of the successor still counts."""
 
 
 class CompiledEnvironment(Protocol):
-    """Two pure functions over one state; no reset happens inside `step`."""
+    """An environment of two pure JAX functions over one state; no reset happens inside `step`.
+
+    Any object with these members is one. It describes a single environment: batches and seeds are added by `jax.vmap`,
+    resets by the caller. `ib.from_compiled` makes a task of it.
+    """
 
     observation_size: int
+    """Entries of an observation, which is a vector of float32."""
     action_size: int
+    """Entries of an action, which is a vector of float32."""
     horizon: int
+    """Steps after which `step` says that the episode is truncated."""
 
     def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
         """Return a fresh state and its observation, drawn from `key` alone."""
@@ -81,6 +95,73 @@ class CompiledEnvironment(Protocol):
     def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
         """Advance by one decision; all randomness comes from `key`."""
         ...
+
+
+BATCHING = ("VmapWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper")
+CUTTING = ("EpisodeWrapper", "AutoResetWrapper", "BraxAutoResetWrapper")
+"""Wrappers of Brax and MuJoCo Playground, by the names of their classes: neither package is imported."""
+
+
+def refuse_wrapped(env: Any, task_name: str) -> None:
+    """Refuse an environment that resets, cuts or batches itself: final observations would be lost."""
+    layer = env
+    while layer is not None:
+        kind = type(layer).__name__
+        if kind in (*BATCHING, *CUTTING):
+            does = "steps a batch" if kind in BATCHING else "cuts or resets episodes"
+            raise ConfigurationError(
+                f"{task_name}: {kind} {does}, which the task does itself, so that no final observation is lost. Pass "
+                f"the bare environment, brax.envs.get_environment(name) or mujoco_playground.registry.load(name), and "
+                f"horizon=..."
+            )
+        layer = vars(layer).get("env")
+
+
+def require_horizon(horizon: Any, task_name: str) -> None:
+    """Refuse what is not a number of steps."""
+    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
+        raise ConfigurationError(
+            f"{task_name}: horizon={horizon!r} is not a number of steps. Pass a whole number, such as horizon=200."
+        )
+
+
+def refuse_other_shapes(environment: CompiledEnvironment, task_name: str) -> None:
+    """Trace one reset and one step, without running them, and refuse what a compiled loop could not carry."""
+    import jax
+    import jax.numpy as jnp
+
+    key = jax.random.key(0)
+    state, seen = jax.eval_shape(environment.reset, key)
+    action = jax.ShapeDtypeStruct((environment.action_size,), jnp.float32)
+    step = jax.eval_shape(environment.step, state, action, key)
+    expected = {
+        "observation": (environment.observation_size,),
+        "reward": (),
+        "terminated": (),
+        "truncated": (),
+    }
+    for where, shape, met in (
+        ("reset's observation", expected["observation"], seen.shape),
+        *((f"step's {field}", shape, getattr(step, field).shape) for field, shape in expected.items()),
+    ):
+        if met != shape:
+            raise ConfigurationError(
+                f"{task_name}: {where} has shape {met}, expected {shape}. Return arrays of one environment: "
+                f"batches are added by jax.vmap."
+            )
+    before, after = (
+        [
+            (jax.tree_util.keystr(path), leaf.shape, leaf.dtype)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        ]
+        for tree in (state, step.state)
+    )
+    changed = sorted(set(before) ^ set(after), key=str)
+    if changed:
+        raise ConfigurationError(
+            f"{task_name}: step's state differs from reset's in {changed[0]}. Let both return the same arrays, of the "
+            f"same shapes and types."
+        )
 
 
 # Playing -------------------------------------------------------------------------------------------------------------

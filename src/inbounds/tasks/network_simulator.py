@@ -50,7 +50,7 @@ from inbounds.tasks.network_layout import (
     TRUNK_CAPACITY,
     NetworkLayout,
 )
-from inbounds.tasks.network_sending import draw_gaps, plan_sending
+from inbounds.tasks.network_order import draw_gaps, plan_sending
 from inbounds.tasks.network_window import (
     ACCESS,
     ARRIVALS,

@@ -1,0 +1,265 @@
+"""Tasks of compiled environments: our own protocol, and the states of Brax and MuJoCo Playground."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import inbounds as ib
+from inbounds.errors import ConfigurationError, InboundsError, InfeasibleActionError, SimulationError
+
+HORIZON = 4
+FAILS_ABOVE = 2.0
+
+
+class Data(NamedTuple):
+    qpos: jax.Array
+    qvel: jax.Array
+
+
+class State(NamedTuple):
+    """The fields of a state of MuJoCo Playground."""
+
+    data: Data
+    obs: Any
+    reward: jax.Array
+    done: jax.Array
+    metrics: dict[str, jax.Array]
+    info: dict[str, jax.Array]
+
+
+class Cart:
+    """Two carts, pushed by the action; the first one falls off a table of half-width 2. It observes places alone."""
+
+    action_size, observation_size = 2, 2
+    _config = types.SimpleNamespace(episode_length=HORIZON)
+
+    def reset(self, key: jax.Array) -> State:
+        return self._state(
+            Data(jnp.zeros(2), 0.1 * jax.random.normal(key, (2,))), 0.0, {"budget": jnp.float32(0.5)}
+        )
+
+    def step(self, state: State, action: jax.Array) -> State:
+        speed = state.data.qvel + action
+        return self._state(Data(state.data.qpos + speed, speed), 1.0, state.info)
+
+    def _state(self, data: Data, reward: Any, info: dict[str, jax.Array]) -> State:
+        is_off = (jnp.abs(data.qpos[0]) > FAILS_ABOVE).astype(jnp.float32)
+        return State(data, self._observe(data), jnp.asarray(reward), is_off, {"speed": data.qvel[0]}, info)
+
+    def _observe(self, data: Data) -> Any:
+        return data.qpos
+
+
+class CartOfTwoViews(Cart):
+    def _observe(self, data: Data) -> Any:
+        return {"state": data.qpos, "privileged_state": jnp.concatenate(data)}
+
+
+class BreakingCart(Cart):
+    def _observe(self, data: Data) -> Any:
+        return jnp.where(data.qpos[0] > 0.5, jnp.nan, data.qpos)
+
+
+class CartThatAddsMetrics(Cart):
+    def step(self, state: State, action: jax.Array) -> State:
+        after = super().step(state, action)
+        return after._replace(metrics={**after.metrics, "late": jnp.float32(0.0)})
+
+
+class AutoResetWrapper:
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+
+class VmapWrapper(AutoResetWrapper):
+    pass
+
+
+class RandomisingWrapper(AutoResetWrapper):
+    """A wrapper of the user, which neither cuts nor resets."""
+
+
+def speed_and_budget(state: State) -> dict[str, jax.Array]:
+    return {"speed": state.data.qvel, "budget": state.info["budget"]}
+
+
+def limited_cart() -> ib.Task:
+    limit = ib.PowerBudget(weights=ib.obs["speed"], bound=ib.obs["budget", 0])
+    return ib.from_mjx(Cart(), limit, observe=speed_and_budget)
+
+
+def played(task: ib.Task, action: Any, steps: int = HORIZON) -> list[ib.CompiledStep]:
+    """Step the pure functions one by one."""
+    assert task.compiled is not None
+    environment = task.compiled()
+    state, _ = environment.reset(jax.random.key(0))
+    taken = []
+    for index in range(steps):
+        taken.append(environment.step(state, jnp.asarray(action), jax.random.key(index)))
+        state = taken[-1].state
+    return taken
+
+
+def test_what_observe_returns_is_appended_under_its_names_and_read_by_the_constraint() -> None:
+    task = limited_cart()
+    assert task.observation_parts == (("observation", 2), ("speed", 2), ("budget", 1))
+    step = played(task, [0.25, 0.5], steps=1)[0]
+    state = step.state.inner
+    np.testing.assert_array_equal(step.observation, [*state.data.qpos, *state.data.qvel, 0.5])
+    seen = np.array([0.0, 0.0, 2.0, 0.0, 0.5])
+    assert (
+        task.constraint.violation(seen, np.array([0.25, 1.0]))
+        <= 0
+        < task.constraint.violation(seen, np.array([0.26, 0.0]))
+    )
+
+
+def test_an_array_without_a_name_is_called_observed() -> None:
+    task = ib.from_mjx(Cart(), ib.PowerBudget(ib.obs["observed"], 0.5), observe=lambda state: state.data.qvel)
+    assert task.observation_parts == (("observation", 2), ("observed", 2))
+
+
+def test_the_time_limit_truncates_and_a_fall_terminates() -> None:
+    task = ib.from_mjx(Cart())
+    ends = [(bool(step.terminated), bool(step.truncated)) for step in played(task, [0.0, 0.0])]
+    assert ends == [(False, False)] * (HORIZON - 1) + [(False, True)]
+    fall = played(task, [1.0, 0.0], steps=2)[-1]  # at 1 and then at 3
+    assert (bool(fall.terminated), bool(fall.truncated)) == (True, False)
+
+
+def test_a_fall_at_the_time_limit_is_a_termination() -> None:
+    last = played(ib.from_brax(Cart(), horizon=2), [1.0, 0.0], steps=2)[-1]
+    assert (bool(last.terminated), bool(last.truncated)) == (True, False)
+
+
+def test_the_last_step_keeps_where_its_action_led_and_the_next_episode_begins_afresh() -> None:
+    batch = ib.from_mjx(Cart()).host(2, 1)  # type: ignore[misc]
+    batch.reset([0, 1])
+    places = []
+    for _ in range(HORIZON):
+        step = batch.step(np.full((2, 2), 0.125))
+        places.append(step.final_observation)
+    assert step.truncated.all() and not step.terminated.any()
+    assert (step.final_observation > places[-2]).any() and (step.observation == 0.0).all()
+
+
+def test_the_guard_refuses_what_the_velocities_of_the_state_forbid() -> None:
+    environment = limited_cart().make_environment()
+    observation, _ = environment.reset(seed=0)
+    towards = np.sign(observation[2:4]) * 0.9
+    observation, *_ = environment.step(towards * 0.5)
+    with pytest.raises(InfeasibleActionError, match="exceeds its constraint"):
+        environment.step(np.sign(observation[2:4]) * 1.0)
+
+
+def test_the_previous_action_is_shown_where_the_constraint_reads_it() -> None:
+    task = ib.from_mjx(Cart(), ib.RateLimit(0.25))
+    assert task.observation_parts == (("observation", 2), ("previous_action", 2))
+    assert task.compiled is not None
+    _, first = task.compiled().reset(jax.random.key(0))
+    np.testing.assert_array_equal(first[2:], [0.0, 0.0])
+    np.testing.assert_array_equal(played(task, [0.25, -0.125], steps=1)[0].observation[2:], [0.25, -0.125])
+
+
+def test_one_view_of_several_is_chosen_by_name() -> None:
+    assert ib.from_mjx(CartOfTwoViews(), observation="privileged_state").observation_size == 4
+
+
+def test_a_simulation_that_breaks_is_reported() -> None:
+    batch = ib.from_mjx(BreakingCart()).host(1, 1)  # type: ignore[misc]
+    batch.reset([0])
+    with pytest.raises(SimulationError, match="not finite numbers after 1 steps"):
+        batch.step(np.array([[1.0, 0.0]]))
+
+
+def refusals() -> dict[str, tuple[Any, str]]:
+    return {
+        "a dictionary": (lambda: ib.from_mjx(CartOfTwoViews()), "observation='state'"),
+        "an entry of an array": (lambda: ib.from_mjx(Cart(), observation="state"), "Omit it"),
+        "auto-reset": (
+            lambda: ib.from_brax(AutoResetWrapper(Cart())),
+            "AutoResetWrapper .* bare environment",
+        ),
+        "auto-reset within": (
+            lambda: ib.from_brax(RandomisingWrapper(AutoResetWrapper(Cart()))),
+            "AutoResetWrapper cuts or resets",
+        ),
+        "a batch": (lambda: ib.from_mjx(VmapWrapper(Cart())), "VmapWrapper steps a batch"),
+        "no horizon": (lambda: ib.from_brax(Cart(), horizon=None), "Pass horizon="),  # type: ignore[arg-type]
+        "no step": (lambda: ib.from_brax(Cart(), horizon=0), "whole number"),
+        "growing metrics": (lambda: ib.from_mjx(CartThatAddsMetrics()), "state of other parts"),
+        "an unknown part": (lambda: ib.from_mjx(Cart(), ib.PowerBudget(ib.obs["speed"], 1.0)), "speed"),
+        "three entries": (
+            lambda: ib.from_mjx(Cart(), ib.PowerBudget([1.0, 1.0, 1.0], 1.0)),
+            "same dimension",
+        ),
+        "a name": (lambda: ib.from_mjx(Cart(), name="a/b"), "without slashes"),
+    }
+
+
+@pytest.mark.parametrize("case", refusals())
+def test_refusals_name_the_remedy(case: str) -> None:
+    make, message = refusals()[case]
+    with pytest.raises(InboundsError, match=message):
+        make()
+
+
+class Flat:
+    """An environment by our own protocol, with a fault that each test chooses."""
+
+    observation_size, action_size, horizon = 1, 1, HORIZON
+    observation_shape: tuple[int, ...] = (1,)
+    state_type: Any = jnp.float32
+
+    def reset(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros(()), jnp.zeros(1)
+
+    def step(self, state: jax.Array, action: jax.Array, key: jax.Array) -> ib.CompiledStep:
+        after = (state + 1).astype(self.state_type)
+        seen = jnp.zeros(self.observation_shape)
+        return ib.CompiledStep(after, seen, -action[0], jnp.asarray(False), after >= self.horizon)
+
+
+def test_our_own_protocol_makes_a_task_in_its_own_units() -> None:
+    task = ib.from_compiled(
+        Flat(), ib.WeightedL1([1.0], bound=3.0), action_low=0.0, action_high=5.0, name="flat"
+    )
+    assert (task.name, task.horizon, task.action_high.tolist()) == ("flat", HORIZON, [5.0])
+    assert task.constraint.violation(np.zeros(1), np.array([3.5])) > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"observation_shape": (3,)}, r"step's observation has shape \(3,\), expected \(1,\)"),
+        ({"state_type": jnp.int32}, "step's state differs from reset's"),
+    ],
+)
+def test_what_no_compiled_loop_could_carry_is_refused(fault: dict[str, Any], message: str) -> None:
+    environment = Flat()
+    vars(environment).update(fault)
+    with pytest.raises(ConfigurationError, match=message):
+        ib.from_compiled(environment)
+
+
+@pytest.mark.slow
+def test_an_adapted_task_is_trained_resumed_evaluated_exported_and_audited(tmp_path: Path) -> None:
+    task = limited_cart()
+    settings = {"environments": 4, "episodes": 2, "warm_up": 40, "progress": False}
+    run = ib.train(task, ib.Sac(), steps=80, out=tmp_path / "run", **settings)
+    run = ib.train(task, ib.Sac(), steps=120, out=tmp_path / "run", resume=True, progress=False)
+    whole = ib.train(task, ib.Sac(), steps=120, out=tmp_path / "whole", **settings)
+    seen = np.array([0.5, -0.5, 1.0, -1.0, 0.5])
+    resumed, uninterrupted = (ib.load(done.path).act(seen, deterministic=True) for done in (run, whole))
+    np.testing.assert_array_equal(resumed, uninterrupted)
+    assert ib.evaluate(run, task, episodes=2).worst_violation <= 0
+    assert ib.export(run).is_feasible_by_construction
+    certificate = ib.audit(str(run.path), task, steps=50)
+    assert (certificate.steps, certificate.violations) == (50, 0)
