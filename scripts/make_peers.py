@@ -1,7 +1,7 @@
-"""Installs the libraries that we compare with into `.peers/`, beside our package; says its size first.
+"""Installs the libraries that we compare and work with into `.peers/`, beside our package; says its size first.
 
-They are torch, stable-baselines3, SBX, cvxpy and rliable. A torch that the interpreter already has is used;
-otherwise `torch==2.13.0` is asked for, of which pip may find a small CPU build or only the large CUDA one.
+They are torch, stable-baselines3, SBX, TorchRL, RLlib, cvxpy and rliable. A torch that the interpreter already has is
+used; otherwise `torch==2.13.0` is asked for, of which pip may find a small CPU build or only the large CUDA one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".peers"
 TORCH = "torch==2.13.0"
 # Rough sizes on disk: the peers with a CPU build of torch, and what the CUDA packages of torch add to that.
-CPU_GIGABYTES, CUDA_GIGABYTES = 1.9, 5.0
+CPU_GIGABYTES, CUDA_GIGABYTES = 2.4, 5.0
 
 
 def has_torch() -> bool:
