@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import shutil
@@ -111,6 +112,51 @@ def test_exporting_twice_writes_the_same_bytes(exported: Path, tmp_path: Path) -
         assert (again / path.name).read_bytes() == path.read_bytes()
 
 
+def header_of(card: str) -> str:
+    opening, header, text = card.split("---\n", 2)
+    assert opening == "" and text.startswith("# ")
+    return header
+
+
+def test_the_model_card_shows_the_constraint_and_the_evaluation_of_this_policy(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(POLICIES / "reacher", tmp_path / "run"))
+    (run / "evaluation.json").unlink(missing_ok=True)
+    card = (ib.export(run).path / "README.md").read_text()
+    assert "sum_i a_i^2 <= 0.05" in card and "library_name: inbounds" in header_of(card)
+    assert "Not evaluated" in card and "mean_reward" not in card
+    assert main(["evaluate", str(run), "--episodes", "2", "--no-sweep", "--no-timing"]) == 0
+    evaluated = json.loads((run / "evaluation.json").read_text())["final"]
+    card = (ib.export(run).path / "README.md").read_text()
+    assert f"value: {evaluated['return'][0]:.6g} +/- " in header_of(card)
+    assert f"| {evaluated['valid_action_rate'][0]:.4f} | 0 |" in card
+
+
+def test_an_evaluation_of_another_policy_is_not_on_the_card(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", ib.Ball(radius_squared=0.5) & BOX, 2, 5)
+    found = {
+        "seeds": [0],
+        "episodes": 1,
+        "return": [7.0],
+        "return_std": [0.0],
+        "valid_action_rate": [1.0],
+        "worst_violation": 0.0,
+    }
+    digest = hashlib.sha256((run / "policy.safetensors").read_bytes()).hexdigest()
+    for recorded, is_shown in ((digest, True), ("0" * 64, False)):
+        (run / "evaluation.json").write_text(json.dumps({"final": found, "policy_sha256": recorded}))
+        assert ("mean_reward" in (ib.export(run).path / "README.md").read_text()) == is_shown
+    (run / "evaluation.json").write_text('{"final": []}')
+    with pytest.raises(InvalidInputError, match=r"evaluation\.json is damaged .*inbounds evaluate"):
+        ib.export(run)
+
+
+def test_published_policies_have_a_card_with_their_constraint_and_return() -> None:
+    for folder in sorted(path.parent for path in POLICIES.glob("*/config.json")):
+        card = (folder / "README.md").read_text()
+        assert f"# aram on {folder.name}\n" in card and ib.load(folder).constraint.formula() in card
+        assert "mean_reward" in header_of(card)
+
+
 def test_the_command_says_what_was_written_and_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,6 +211,7 @@ def test_an_oracle_is_exported_as_proposals_that_the_caller_must_filter(tmp_path
     )
     filtered = ib.SafetyFilter(oracle).correct(np.ones(5), proposals[0])
     assert proposals.shape == (10, 2) and oracle.violation(np.ones(5), filtered) <= 0
+    assert "must pass a filter" in " ".join((written.path / "README.md").read_text().split())
     with pytest.raises(InvalidInputError, match="constraint=task"):
         ib.load(written.path)
     acted = ib.load(written.path, constraint=oracle).act(np.ones(5))

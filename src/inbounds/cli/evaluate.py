@@ -14,11 +14,11 @@ from rich.text import Text
 
 from inbounds.cli.options import prepare_device, started_device
 from inbounds.cli.terminal import Terminal
+from inbounds.deploy.export import EVALUATION
 from inbounds.storage.files import write_json
+from inbounds.storage.sealed_arrays import POLICY_FILES, checksum
 from inbounds.tasks.named_tasks import task_of_run
 from inbounds.training.record import RunFolder
-
-EVALUATION = "evaluation.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +88,9 @@ def evaluate_one(terminal: Terminal, opened: Any, options: Options) -> None:
 
     final = evaluate_run(opened, options.episodes, options.preference)
     written: dict[str, Any] = {"final": final.as_json(), "provenance": provenance()}
+    policy = opened.folder.path / POLICY_FILES[options.policy]
+    if policy.is_file():
+        written["policy_sha256"] = checksum(policy.read_bytes())
     terminal.print(final_table(opened, final))
     if options.sweep and has_preferences(opened):
         points = sweep_preferences(opened, options.sweep_episodes)

@@ -33,8 +33,9 @@ from inbounds.deploy.policy import (
 from inbounds.errors import ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
 from inbounds.policies.heads import named_arrays
+from inbounds.reading import FINITE, NUMBER, Whole, read_object
 from inbounds.storage.files import write_folder
-from inbounds.storage.sealed_arrays import checksum, checksum_of_json
+from inbounds.storage.sealed_arrays import POLICY_FILES, checksum, checksum_of_json
 
 FEASIBLE = (
     "Feasible by construction: the first of the proposals that lies in C(s), or else the projection of the last "
@@ -124,7 +125,21 @@ def expressions_of(constraint: Constraint) -> Iterator[Expression]:
 
 
 DEFAULT_FOLDER = "exported"
-FILES = (MANIFEST, ARRAYS, GRAPH)
+CARD = "README.md"
+FILES = (MANIFEST, ARRAYS, GRAPH, CARD)
+EVALUATION = "evaluation.json"
+"""What `inbounds evaluate` writes into the folder of a run."""
+EVALUATION_SHAPE = {
+    "policy_sha256?": str,
+    "final": {
+        "seeds": [Whole(0)],
+        "episodes": Whole(1),
+        "return": [FINITE],
+        "return_std": [FINITE],
+        "valid_action_rate": [FINITE],
+        "worst_violation": NUMBER,
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +170,7 @@ def export(
     preference: tuple[float, float] | None = None,
     constraint: Constraint | None = None,
 ) -> Exported:
-    """Write policy.onnx, policy.safetensors and policy.json of one seed into one folder.
+    """Write policy.onnx, policy.safetensors, policy.json and a model card of one seed into one folder.
 
     Args:
         run: what `train` returned, or the folder of a run.
@@ -189,10 +204,100 @@ def export(
         name: {"bytes": len(content), "sha256": checksum(content)} for name, content in contents.items()
     }
     contents[MANIFEST] = (json.dumps(sealed(manifest), indent=1) + "\n").encode()
+    contents[CARD] = model_card(
+        folder, plan, manifest["formula"] if is_filtered else None, has_graph=True
+    ).encode()
     target = folder / DEFAULT_FOLDER if out is None else Path(out)
     _write(target, contents)
     sizes = {name: len(contents[name]) for name in FILES}
     return Exported(target, plan.task, plan.seed, count, is_filtered, sizes)
+
+
+def model_card(run: Path, plan: Plan, formula: str | None, *, has_graph: bool) -> str:
+    """Return the README.md of a folder with one policy, with the header that Hugging Face's hub reads.
+
+    Args:
+        run: the folder of the run. The returns are those of `inbounds evaluate`, if it evaluated the policy that the
+            run holds now.
+        plan: the policy of one seed.
+        formula: the constraint in words and symbols; `None` for an `Oracle`, whose caller must filter proposals.
+        has_graph: whether policy.onnx lies in the folder.
+    """
+    learner = plan.learner["name"]
+    title, names = f"{learner} on {plan.task}", ["reinforcement-learning", "inbounds", learner]
+    found = _evaluated(run, plan.seed)
+    header = ["---", "library_name: inbounds", "pipeline_tag: reinforcement-learning"]
+    header += ["tags:", *(f"- {json.dumps(name)}" for name in names)]
+    results = "Not evaluated. `inbounds evaluate RUN` before the export adds a table here."
+    if found is not None:
+        episodes, reward, std, valid, violation = found
+        header += [
+            "model-index:",
+            f"- name: {json.dumps(title)}",
+            "  results:",
+            "  - task: {type: reinforcement-learning, name: reinforcement-learning}",
+            f"    dataset: {{type: {json.dumps(plan.task)}, name: {json.dumps(plan.task)}}}",
+            "    metrics:",
+            f"    - {{type: mean_reward, name: mean_reward, value: {reward:.6g} +/- {std:.3g}}}",
+            f"    - {{type: valid_action_rate, name: valid action rate, value: {valid:.4f}}}",
+        ]
+        results = (
+            f"| return of {episodes} episodes | valid action rate | worst violation |\n|---|---|---|\n"
+            f"| {reward:.6g} ± {std:.3g} (standard deviation of episodes) | {valid:.4f} | {violation:g} |\n\n"
+            "The valid action rate is that of the raw policy, before any correction. The worst violation is that of "
+            "the executed actions."
+        )
+    constraint = [UNFILTERED]
+    if formula is not None:
+        constraint = [
+            "Every executed action satisfies, without tolerance in float64:",
+            "",
+            "```text",
+            formula,
+            "```",
+        ]
+    graph = "\nWithout this library, `policy.onnx` runs in onnxruntime.\n" if has_graph else ""
+    return "\n".join(
+        [
+            *header,
+            "---",
+            f"# {title}",
+            "",
+            f"Seed {plan.seed}; observations of {plan.observation_size} numbers, actions of {plan.box.low.size}.",
+            "",
+            "## Constraint",
+            "",
+            *constraint,
+            "",
+            "## Evaluation",
+            "",
+            results,
+            "",
+            "## Use",
+            "",
+            "```python",
+            "import inbounds as ib",
+            "",
+            'policy = ib.load("FOLDER")       # this folder, in a clone or a download',
+            "action = policy.act(observation)",
+            "```",
+            graph,
+        ]
+    )
+
+
+def _evaluated(run: Path, seed: int) -> tuple[int, float, float, float, float] | None:
+    """Return episodes, mean return, its std, valid action rate and worst violation of the run's last policy."""
+    path = run / EVALUATION
+    if not path.is_file():
+        return None
+    evaluation = read_object(path, "Evaluate the run again: inbounds evaluate RUN.", EVALUATION_SHAPE)
+    final, policy = evaluation["final"], run / POLICY_FILES["last"]
+    if seed not in final["seeds"] or evaluation.get("policy_sha256") != checksum(policy.read_bytes()):
+        return None
+    at = final["seeds"].index(seed)
+    columns = (final[name][at] for name in ("return", "return_std", "valid_action_rate"))
+    return (final["episodes"], *columns, final["worst_violation"])
 
 
 def _unfiltered(plan: Plan, constraint: Constraint | None, preference: tuple[float, float] | None) -> Policy:

@@ -40,6 +40,11 @@ def session(folder: str | Path) -> Any:
             f"{path} has no {MANIFEST}. Give a folder that `inbounds export` wrote."
         ) from error
     require_checksum(path, manifest, GRAPH)
+    return session_of((path / GRAPH).read_bytes())
+
+
+def session_of(model: bytes) -> Any:
+    """Return an onnxruntime session on one thread, which reports problems as exceptions and not in its own log."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
@@ -48,7 +53,8 @@ def session(folder: str | Path) -> Any:
         ) from error
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return runtime.InferenceSession(str(path / GRAPH), options, providers=["CPUExecutionProvider"])
+    options.log_severity_level = 4
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def compare(
