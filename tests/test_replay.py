@@ -37,7 +37,7 @@ def test_fields_stay_aligned_after_the_ring_wraps_around(batches):
     for batch in range(batches):
         replay = append(replay, 0, LAYOUT.pack(identified(4 * batch, 4)))
     stored = LAYOUT.unpack(replay.rows[0, : int(replay.size[0])])
-    number = np.asarray(stored.discount)
+    number = np.asarray(stored.not_done)
     np.testing.assert_array_equal(stored.observation, np.tile(number[:, None], (1, 3)))
     np.testing.assert_array_equal(stored.next_observation, np.tile(number[:, None], (1, 3)))
     newest = np.arange(max(0, 4 * batches - 10), 4 * batches)

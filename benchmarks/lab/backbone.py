@@ -18,15 +18,21 @@ TASKS = ("halfcheetah", "ant", "nsfnet", "bss5z", "lunarlander")
 VARIANTS: dict[str, dict[str, Any]] = {
     "as-it-is": {},
     "one-proposal": {"proposals": 1},
-    "five-proposals": {"proposals": 5},
+    "small": {"hidden": (128, 128)},
+    "fixed-penalty": {"target_acceptance": None},
+    "no-self-loops": {"augmented": False, "proposals": 1},
     "acceptance-0.9": {"target_acceptance": 0.9},
     "acceptance-0.98": {"target_acceptance": 0.98},
-    "fixed-penalty": {"target_acceptance": None},
-    "no-self-loops": {"augmented": False},
+    "five-proposals": {"proposals": 5},
     "one-preference": {"preference": (0.9, 0.1)},
-    "small": {"hidden": (128, 128)},
 }
 """Settings that differ from the preset, by the name of the variant."""
+SCALED: dict[str, dict[str, Any]] = {
+    "from-scratch": {},
+    "from-scratch-one-proposal": {"proposals": 1},
+    "from-scratch-five-proposals": {"proposals": 5},
+}
+"""Settings of the default, which here starts anywhere in the box with a discount of 0.99, by variant."""
 
 
 def cells() -> Iterator[Cell]:
@@ -36,9 +42,10 @@ def cells() -> Iterator[Cell]:
         for task in TASKS:
             own = pairs(settings)
             yield Cell(task, "aram", "normalised", STEPS, variant=variant, settings=own, training=training)
-    for task in TASKS:
-        own = pairs({"gamma": 0.99, "warm_start": False})
-        yield Cell(task, "aram", "default", STEPS, variant="from-scratch", settings=own, training=training)
+    for variant, settings in SCALED.items():
+        for task in TASKS:
+            own = pairs({"gamma": 0.99, "warm_start": False, **settings})
+            yield Cell(task, "aram", "default", STEPS, variant=variant, settings=own, training=training)
 
 
 suite = Suite(

@@ -16,7 +16,7 @@ class Transition(NamedTuple):
     """In the units that `env.step` receives."""
     reward: jax.Array
     """One entry per objective."""
-    discount: jax.Array
+    not_done: jax.Array
     """0 where the episode terminated, 1 elsewhere: truncation keeps the value of the successor."""
     next_observation: jax.Array
 
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
                 transition.observation,
                 transition.action,
                 transition.reward,
-                transition.discount[..., None],
+                transition.not_done[..., None],
                 transition.next_observation,
             ],
             axis=-1,
@@ -51,8 +51,8 @@ class Layout(NamedTuple):
         ends = [self.observation]
         for width in (self.action, self.objectives, 1):
             ends.append(ends[-1] + width)
-        observation, action, reward, discount, following = jnp.split(rows, ends, axis=-1)
-        return Transition(observation, action, reward, discount[..., 0], following)
+        observation, action, reward, not_done, following = jnp.split(rows, ends, axis=-1)
+        return Transition(observation, action, reward, not_done[..., 0], following)
 
 
 class Replay(NamedTuple):

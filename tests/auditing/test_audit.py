@@ -12,9 +12,9 @@ import pytest
 
 import inbounds as ib
 from inbounds.auditing.audit import audit
+from inbounds.cli.audit import page
 from inbounds.cli.main import main
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, MissingDependencyError
-from inbounds.report.certificate import page
 
 PUBLISHED = Path(__file__).parents[2] / "policies" / "reacher"
 TASK = ib.make("reacher")  # sum of squares <= 0.05

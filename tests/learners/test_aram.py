@@ -60,7 +60,7 @@ def test_every_rejected_proposal_becomes_a_self_loop_that_pays_the_penalty():
     np.testing.assert_array_equal(loops.action, np.float32([(0.9, 0.9), (0.8, 0.1)]))
     np.testing.assert_array_equal(loops.reward, np.float32([[0.0, -0.3]] * 2))
     np.testing.assert_array_equal(loops.observation, loops.next_observation)
-    np.testing.assert_array_equal(loops.discount, 1.0)
+    np.testing.assert_array_equal(loops.not_done, 1.0)
 
 
 def test_a_feasible_action_is_remembered_with_its_reward_and_no_penalty():
@@ -165,7 +165,7 @@ def test_a_snapshot_is_taken_before_the_step_after_its_time_and_the_oldest_is_dr
     for turn in range(1, 10):
         state = update(state, jax.random.key(turn))
         critics[turn] = np.asarray(state.params.critic[0].weight)
-        state = learner.adapt(state, SPEC, draw, OUTCOME, jnp.asarray(turn), warm=False)
+        state = learner.adapt(state, SPEC, draw, OUTCOME, jnp.asarray(turn), is_random=False)
         stored[turn] = np.asarray(state.snapshots.critics[0].weight)
     np.testing.assert_array_equal(stored[4], np.stack([first, first]))
     np.testing.assert_array_equal(stored[5][0], critics[5])
@@ -206,11 +206,30 @@ def test_a_fixed_alpha_does_not_move():
     assert float(metrics["alpha"]) == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_recorded"),
+    [({}, True), ({"eta_decay": 0.9}, True), ({"dual_replay": False}, False), ({"augmented": False}, False)],
+    ids=str,
+)
+@pytest.mark.parametrize("preset", ["default", "normalised"])
+def test_metrics_record_eta_wherever_self_loops_have_a_buffer_of_their_own(preset, settings, is_recorded):
+    learner = Aram(preset, **{**SMALL, **settings})
+
+    def metrics_of(key):
+        return learner.update(
+            learner.init(key, SPEC), SPEC, random_batch(), learner.noise(jax.random.key(1), SPEC)
+        )[1]
+
+    assert ("eta" in jax.eval_shape(metrics_of, jax.random.key(0))) == is_recorded
+
+
 def test_eta_follows_the_paper_schedule():
     paper = Aram(preset="paper", hidden=(8,))
     state = probes.first_state(paper, SPEC)
-    steps = (0, 9_999, 10_000, 380_000)
-    eta = [float(paper.batch_fractions(state, SPEC, jnp.asarray(step))[0]) for step in steps]
+    eta = []
+    for step in (0, 9_999, 10_000, 380_000):
+        state = paper.adapt(state, SPEC, one_draw([(0.1, 0.1)]), OUTCOME, jnp.asarray(step), is_random=False)
+        eta.append(float(paper.batch_fractions(state, SPEC, jnp.asarray(step))[0]))
     np.testing.assert_allclose(eta, [0.2, 0.2, 0.18, 0.2 * 0.9**38], rtol=1e-5)
     assert int(np.floor(256 * eta[-1])) == 0  # from here on the paper's table no longer sees a self-loop
 

@@ -63,7 +63,7 @@ def test_mode_samples_and_proposals_of_the_first_policy_are_centred_on_the_obser
         jax.random.key(1)
     )
     seeds, context = jax.tree.map(lambda leaf: leaf[None], state), jnp.broadcast_to(PREFERENCE, (1, 3, 2))
-    act = jax.jit(lambda keys: learner.act(seeds, OBSERVED, SEEN[None], context, keys, warm=False))
+    act = jax.jit(lambda keys: learner.act(seeds, OBSERVED, SEEN[None], context, keys, is_random=False))
     draw = act(jax.random.split(jax.random.key(2), 1))
     for actions in (samples, draw.proposals[0]):
         np.testing.assert_allclose(jnp.median(actions, axis=1), SEEN[:, 1:3], atol=0.05)
@@ -94,17 +94,29 @@ def test_the_paper_begins_anywhere_in_the_box_on_raw_observations_and_rewards():
     assert (paper.min_return_weight, paper.entropy_ramp, paper.target_acceptance) == (0.0, 0, None)
 
 
-def test_student_proposals_have_heavier_tails():
-    spread = {}
+def test_scales_hang_on_the_backbone_and_not_on_the_name_of_the_preset():
+    paper = {**Aram.presets["paper"], "hidden": (8,)}
+    assert not Aram(**paper).scales_task
+    assert Aram(preset="paper", backbone="scaled").scales_task
+
+
+def test_student_proposals_have_heavier_tails_and_so_have_the_samples_that_are_evaluated():
+    spread, evaluated = {}, {}
     for df in (None, 2.0):
         learner = Aram(hidden=(8,), proposals=4_000, student_df=df)
         state = jax.tree.map(lambda leaf: leaf[None], first_state(learner, OBSERVED))
         context = jnp.broadcast_to(PREFERENCE, (1, 3, 2))
-        act = jax.jit(partial(learner.act, state, OBSERVED, SEEN[None], context, warm=False))
+        act = jax.jit(partial(learner.act, state, OBSERVED, SEEN[None], context, is_random=False))
         draw = act(jax.random.key(1)[None])
         before = np.arctanh(np.clip(OBSERVED.box.normalise(draw.proposals[0, 0]), -1 + 1e-6, 1 - 1e-6))
         spread[df] = scipy.stats.kurtosis(before[:, 0])
-    assert abs(spread[None]) < 0.5 and spread[2.0] > 3
+        raw = learner.samples(
+            first_state(learner, OBSERVED), OBSERVED, SEEN, PREFERENCE, jax.random.key(2), 4_000
+        )
+        before = np.arctanh(np.clip(OBSERVED.box.normalise(raw[0]), -1 + 1e-6, 1 - 1e-6))
+        evaluated[df] = scipy.stats.kurtosis(before[:, 0])
+    for kurtosis in (spread, evaluated):
+        assert abs(kurtosis[None]) < 0.5 and kurtosis[2.0] > 3
 
 
 # Critics first --------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
     ("settings", "remedy"),
     [
         ({"augmented": False, "eta_decay": 0.9}, "augmented=True"),
+        ({"dual_replay": False, "eta": 0.4}, "dual_replay=True"),
+        ({"dual_replay": False, "eta_decay": 0.9}, "eta_decay=1.0"),
+        ({"preset": "paper", "dual_replay": False}, "eta_decay=1.0"),
         ({"preference": (0.9, 0.1), "q_snapshots": 2}, "q_snapshots=0"),
         ({"preference": (0.9, 0.1), "preference_samples": 2}, "preference_samples=1"),
         ({"preference": (0.9, 0.2)}, "sum to 1"),
@@ -38,7 +41,7 @@ SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
         ({"min_return_weight": 1.0}, r"\[0, 1\)"),
         ({"critic_warmup": -1}, "0 or more"),
         ({"gamma": 1.0}, "excluded"),
-        ({"backbone": "strong"}, "'plain' or 'normalised'"),
+        ({"backbone": "strong"}, "'scaled' or 'normalised'"),
         ({"preset": "normalised", "q_snapshots": 2}, "q_snapshots=0"),
         ({"backbone": "normalised"}, "warm_start=False"),
         ({"preset": "normalised", "hidden": (64, 32)}, "one width"),
@@ -87,7 +90,7 @@ def eta_after(learner, spec, feasible, steps=10_000):
     state = probes.first_state(learner, spec)
     draw = accept_first(SPEC.constraint, jnp.zeros((1, 3)), jnp.full((1, 1, 2), 0.1))
     draw = draw._replace(acceptance=jnp.full(steps, feasible))
-    state = learner.adapt(state, spec, draw, OUTCOME, jnp.asarray(0), warm=False)
+    state = learner.adapt(state, spec, draw, OUTCOME, jnp.asarray(0), is_random=False)
     return float(learner.batch_fractions(state, spec, jnp.asarray(0))[0])
 
 
@@ -103,7 +106,7 @@ def test_eta_falls_in_proportion_to_the_error_of_the_acceptance_rate_and_rises_a
     state = probes.first_state(learner, SPEC)._replace(eta=jnp.asarray(0.1))
     draw = accept_first(SPEC.constraint, jnp.zeros((1, 3)), jnp.full((1, 1, 2), 0.1))
     after = learner.adapt(
-        state, SPEC, draw._replace(acceptance=jnp.full(100, 0.4)), OUTCOME, jnp.asarray(0), warm=False
+        state, SPEC, draw._replace(acceptance=jnp.full(100, 0.4)), OUTCOME, jnp.asarray(0), is_random=False
     )
     assert float(after.eta) == pytest.approx(0.1 + 0.05)
 

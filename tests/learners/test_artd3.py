@@ -36,7 +36,7 @@ def test_a_rejected_proposal_is_a_self_loop_with_its_price() -> None:
     assert int(loops.mask.sum()) == int(draw.is_rejected.sum()) > 0
     np.testing.assert_allclose(loops.transition.reward, -0.125)
     np.testing.assert_array_equal(loops.transition.observation, loops.transition.next_observation)
-    np.testing.assert_array_equal(loops.transition.discount, 1.0)
+    np.testing.assert_array_equal(loops.transition.not_done, 1.0)
     np.testing.assert_allclose(memories["real"].transition.reward[:, 0], 0.75 * np.arange(6.0))
 
 

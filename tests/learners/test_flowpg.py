@@ -93,7 +93,7 @@ def test_noise_is_added_in_the_cube_before_the_flow_and_what_the_flow_makes_of_i
     states = init(jax.random.split(jax.random.key(0), 1))
     state, keys = jax.tree.map(lambda leaf: leaf[0], states), jax.random.split(jax.random.key(1), 1)
     observation = jnp.asarray(probe.observations)
-    draw = learner.act(states, spec, observation[None], jnp.zeros((1, 4, 0)), keys, warm=False)
+    draw = learner.act(states, spec, observation[None], jnp.zeros((1, 4, 0)), keys, is_random=False)
     noise = jax.random.normal(keys[0], (4, 2))
     latent = jnp.clip(learner.squashed(state.actor, observation) + 0.5 * noise, -1.0, 1.0)
     made = to_action(state.layer["flow"], latent, learner.condition(spec, observation))

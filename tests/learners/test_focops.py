@@ -122,7 +122,7 @@ def test_the_cost_is_that_of_the_drawn_action_whatever_is_stored(stored):
     learner = Focops(stored=stored, cost="published")
     state = jax.tree.map(lambda leaf: leaf[None], first_state(learner, spec))
     seen, context = jnp.zeros((1, 64, 1)), jnp.zeros((1, 64, 0))
-    act = jax.jit(lambda keys: learner.act(state, spec, seen, context, keys, warm=True))
+    act = jax.jit(lambda keys: learner.act(state, spec, seen, context, keys, is_random=True))
     draw = act(jax.random.split(jax.random.key(1), 1))
     one = jax.tree.map(lambda leaf: leaf[0], draw)
     outcome = Outcome(jnp.ones(64), jnp.ones(64), jnp.zeros((64, 1)), jnp.arange(64) % 2 == 0)

@@ -82,7 +82,12 @@ def test_every_executed_action_is_valid_and_lookups_are_counted():
     states = init(jax.random.split(jax.random.key(0), 2))
     observation = jnp.ones((2, 64, 1))
     draw = learner.act(
-        states, spec, observation, jnp.zeros((2, 64, 0)), jax.random.split(jax.random.key(1), 2), warm=False
+        states,
+        spec,
+        observation,
+        jnp.zeros((2, 64, 0)),
+        jax.random.split(jax.random.key(1), 2),
+        is_random=False,
     )
     assert np.all(task.constraint.contains(None, np.asarray(draw.action)))
     is_valid = np.asarray(task.constraint.contains(None, np.asarray(draw.proposals)))

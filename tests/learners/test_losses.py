@@ -12,24 +12,24 @@ from inbounds.learners import losses
 PREFERENCE = np.array([0.7, 0.3])
 
 
-def slow_target(reward, discount, twins, preference, log_density, alpha, gamma):
+def slow_target(reward, not_done, twins, preference, log_density, alpha, gamma):
     """Write the target out twin by twin and objective by objective."""
     scalarised = [
         sum(weight * value for weight, value in zip(preference, twin, strict=True)) for twin in twins
     ]
     chosen = twins[scalarised.index(min(scalarised))]
     return [
-        r + gamma * discount * (value - alpha * log_density) for r, value in zip(reward, chosen, strict=True)
+        r + gamma * not_done * (value - alpha * log_density) for r, value in zip(reward, chosen, strict=True)
     ]
 
 
-@pytest.mark.parametrize("discount", [0.0, 1.0])
-def test_the_target_takes_the_whole_vector_of_the_smaller_twin(discount):
+@pytest.mark.parametrize("not_done", [0.0, 1.0])
+def test_the_target_takes_the_whole_vector_of_the_smaller_twin(not_done):
     twins = [[1.0, -4.0], [0.5, -1.0]]  # scalarised -0.5 and 0.05: the first twin is the smaller one
-    expected = slow_target([2.0, -0.2], discount, twins, PREFERENCE, -1.3, 0.2, 0.99)
+    expected = slow_target([2.0, -0.2], not_done, twins, PREFERENCE, -1.3, 0.2, 0.99)
     got = losses.bellman_target(
         jnp.array([2.0, -0.2]),
-        jnp.array(discount),
+        jnp.array(not_done),
         jnp.array(twins),
         jnp.array(PREFERENCE),
         jnp.array(-1.3),

@@ -81,7 +81,7 @@ def test_a_self_loop_keeps_the_return_of_its_state_and_adds_one_rejection():
 
 def test_a_step_is_discounted_and_a_terminal_one_is_worth_its_reward():
     batch = batch_of(rows=2, loops=0)._replace(
-        reward=jnp.array([[0.5, 0.0], [-1.0, 0.0]]), discount=jnp.array([1.0, 0.0])
+        reward=jnp.array([[0.5, 0.0], [-1.0, 0.0]]), not_done=jnp.array([1.0, 0.0])
     )
     following = jnp.broadcast_to(certain((73, 90)), (2, 2, 2, 101))
     means = np.sum(target_of(batch, following) * BINS, axis=-1)
@@ -150,26 +150,26 @@ def test_a_fixed_preference_is_not_an_input():
 def test_the_penalty_rises_below_the_target_acceptance_rate_and_falls_above():
     state = first_state(LEARNER)
 
-    def after(acceptance, warm=False):
-        moved = LEARNER.adapt(state, SPEC, draw_of(acceptance), OUTCOME, jnp.asarray(0), warm=warm)
+    def after(acceptance, is_random=False):
+        moved = LEARNER.adapt(state, SPEC, draw_of(acceptance), OUTCOME, jnp.asarray(0), is_random=is_random)
         return float(moved.log_penalty)
 
     assert after(0.3) == pytest.approx(0.01 * 0.1)  # the error is clipped
     assert after(0.90) == pytest.approx(0.01 * 0.05, rel=1e-3)
     assert after(1.0) == pytest.approx(-0.01 * 0.05, rel=1e-3)
-    assert after(0.3, warm=True) == 0.0
+    assert after(0.3, is_random=True) == 0.0
     high = state._replace(log_penalty=jnp.log(jnp.asarray(100.0)))
-    moved = LEARNER.adapt(high, SPEC, draw_of(0.0), OUTCOME, jnp.asarray(0), warm=False)
+    moved = LEARNER.adapt(high, SPEC, draw_of(0.0), OUTCOME, jnp.asarray(0), is_random=False)
     assert float(jnp.exp(moved.log_penalty)) == pytest.approx(100.0, rel=1e-4)
     fixed = Aram(**{**SMALL, "target_acceptance": None})
-    kept = fixed.adapt(state, SPEC, draw_of(0.0), OUTCOME, jnp.asarray(0), warm=False)
+    kept = fixed.adapt(state, SPEC, draw_of(0.0), OUTCOME, jnp.asarray(0), is_random=False)
     assert float(kept.log_penalty) == 0.0
 
 
 def test_rewards_are_observed_from_the_first_step_on_and_need_no_sign():
     state = first_state(LEARNER)
-    for warm in (True, False):
-        state = LEARNER.adapt(state, SPEC, draw_of(0.5), OUTCOME, jnp.asarray(0), warm=warm)
+    for is_random in (True, False):
+        state = LEARNER.adapt(state, SPEC, draw_of(0.5), OUTCOME, jnp.asarray(0), is_random=is_random)
     assert float(state.returns.sums[0]) == pytest.approx(-2.5 * 1.99, rel=1e-5)
     assert not LEARNER.needs_positive_rewards and Aram().needs_positive_rewards
     assert not LEARNER.scales_task
@@ -179,7 +179,7 @@ def test_scaled_rewards_give_the_same_learner():
     def learnt(factor):
         state = first_state(LEARNER)
         outcome = OUTCOME._replace(reward=factor * OUTCOME.reward)
-        state = LEARNER.adapt(state, SPEC, draw_of(0.5), outcome, jnp.asarray(0), warm=True)
+        state = LEARNER.adapt(state, SPEC, draw_of(0.5), outcome, jnp.asarray(0), is_random=True)
         batch = batch_of()
         return update(state, batch._replace(reward=batch.reward * jnp.array([factor, 1.0])))
 

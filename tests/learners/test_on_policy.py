@@ -14,15 +14,15 @@ GAMMA = 0.9
 def random_rollout(seed=0, time=12, environments=3):
     rng = np.random.default_rng(seed)
     is_last = rng.random((time, environments)) < 0.3
-    discount = np.where(is_last & (rng.random((time, environments)) < 0.5), 0.0, 1.0)
+    not_done = np.where(is_last & (rng.random((time, environments)) < 0.5), 0.0, 1.0)
     reward, value, next_value = rng.standard_normal((3, time, environments))
-    return Rewarded(*(jnp.asarray(part) for part in (reward, discount, is_last, value, next_value)))
+    return Rewarded(*(jnp.asarray(part) for part in (reward, not_done, is_last, value, next_value)))
 
 
 def by_definition(rollout, trace):
     """Sum the discounted surprises of each step until its episode or the rollout ends."""
-    reward, discount, is_last, value, next_value = (np.asarray(part, np.float64) for part in rollout)
-    surprise = reward + GAMMA * discount * next_value - value
+    reward, not_done, is_last, value, next_value = (np.asarray(part, np.float64) for part in rollout)
+    surprise = reward + GAMMA * not_done * next_value - value
     result = np.zeros_like(surprise)
     for start, column in np.ndindex(*surprise.shape):
         factor = 1.0
@@ -43,7 +43,7 @@ def test_an_advantage_sums_the_surprises_of_its_own_episode(trace):
 
 
 def test_with_a_trace_of_one_the_advantage_is_the_return_less_the_value():
-    rollout = random_rollout()._replace(is_last=jnp.zeros((12, 3), bool), discount=jnp.ones((12, 3)))
+    rollout = random_rollout()._replace(is_last=jnp.zeros((12, 3), bool), not_done=jnp.ones((12, 3)))
     # Only then do successive values belong together.
     rollout = rollout._replace(next_value=jnp.concatenate([rollout.value[1:], rollout.next_value[-1:]]))
     powers = GAMMA ** np.arange(12)[:, None]

@@ -42,7 +42,13 @@ class RewardWeighted(ib.Learner):
         return {"actor": actor, "optimiser": optax.adam(1e-2).init(actor)}
 
     def act(
-        self, state: Any, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool
+        self,
+        state: Any,
+        spec: Spec,
+        observation: jax.Array,
+        context: jax.Array,
+        keys: jax.Array,
+        is_random: bool,
     ) -> Draw:
         shape = (observation.shape[1], 8, spec.box.size)
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
@@ -54,7 +60,7 @@ class RewardWeighted(ib.Learner):
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         reward = outcome.reward[:, None]
-        step = Transition(observation, draw.action, reward, outcome.discount, outcome.next_observation)
+        step = Transition(observation, draw.action, reward, outcome.not_done, outcome.next_observation)
         return {"real": Memory(step, None)}
 
     def update(self, state: Any, spec: Spec, batch: Transition, noise: Any) -> tuple[Any, Metrics]:

@@ -70,7 +70,7 @@ def priced(name: str, updates: int = 0, **settings: Any) -> Priced:
     seen = jnp.ones((1, ACTIONS, task.observation_size))
     keys = jax.random.split(jax.random.key(1), 1)
     context = jax.vmap(lambda key: learner.new_context(key, (ACTIONS,)))(keys)
-    draws = jax.jit(lambda now, at: learner.act(now, spec, at, context, keys, warm=True))(states, seen)
+    draws = jax.jit(lambda now, at: learner.act(now, spec, at, context, keys, is_random=True))(states, seen)
     state, draw = (jax.tree.map(lambda leaf: leaf[0], tree) for tree in (states, draws))
     outcome = Outcome(jnp.ones(ACTIONS), jnp.zeros(ACTIONS), seen[0], jnp.ones(ACTIONS, bool))
     state = learner.adapt(state, spec, draw, outcome, jnp.asarray(ACTIONS), True)

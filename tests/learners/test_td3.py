@@ -69,10 +69,10 @@ def test_what_is_stored_is_a_switch(learner, is_raw):
     assert not np.array_equal(draw.action[0], raw[0])
 
 
-def batch_at(observation, action, discount):
+def batch_at(observation, action, not_done):
     rows = observation.shape[0]
     return Transition(
-        observation, action, jnp.full((rows, 1), 0.5), jnp.full(rows, discount), observation + 1.0
+        observation, action, jnp.full((rows, 1), 0.5), jnp.full(rows, not_done), observation + 1.0
     )
 
 
@@ -80,7 +80,7 @@ def test_the_critic_regresses_on_the_less_optimistic_target_critic():
     probe = boundary_optimum()
     spec, learner = spec_of(probe), Td3(hidden=(8,), batch_size=4, gamma=0.9)
     state = learner.init(jax.random.key(0), spec)
-    batch = batch_at(jnp.zeros((4, 1)), jnp.full((4, 2), 0.1), discount=1.0)
+    batch = batch_at(jnp.zeros((4, 1)), jnp.full((4, 2), 0.1), not_done=1.0)
     following = jnp.full((4, 2), 0.3)
     loss, _ = learner.critic_loss(state.critic, state, spec, batch, following)
     target = 0.5 + 0.9 * q_values(state.target_critic, batch.next_observation, following)[..., 0].min(axis=1)
@@ -107,7 +107,7 @@ def test_actor_and_targets_wait_for_their_turn():
     probe = boundary_optimum()
     spec, learner = spec_of(probe), Td3(hidden=(8,), batch_size=4, policy_delay=2)
     state = learner.init(jax.random.key(0), spec)
-    batch = batch_at(jnp.zeros((4, 1)), jnp.full((4, 2), 0.1), discount=0.0)
+    batch = batch_at(jnp.zeros((4, 1)), jnp.full((4, 2), 0.1), not_done=0.0)
     noise = learner.noise(jax.random.key(1), spec)
     step = jax.jit(lambda now: learner.update(now, spec, batch, noise)[0])
     first, second = step(state), step(step(state))
@@ -129,13 +129,13 @@ def test_exploration_noise_is_a_share_of_half_the_box():
     spec, learner = Spec.of(1, low, high, Box(low, high)), Td3(hidden=(8,), exploration=0.1)
     states = jax.vmap(lambda key: learner.init(key, spec))(jax.random.split(jax.random.key(0), 1))
     observation, keys = jnp.ones((1, 4_000, 1)), jax.random.split(jax.random.key(1), 1)
-    draw = learner.act(states, spec, observation, jnp.zeros((1, 4_000, 0)), keys, warm=False)
+    draw = learner.act(states, spec, observation, jnp.zeros((1, 4_000, 0)), keys, is_random=False)
     state = jax.tree.map(lambda leaf: leaf[0], states)
     centre = learner.mode(state, spec, observation[0], jnp.ones(2))
     moved = np.asarray(draw.action[0] - centre)
     np.testing.assert_allclose(moved.std(axis=0), 0.4, rtol=0.05)
     np.testing.assert_allclose(moved.mean(axis=0), 0.0, atol=0.03)
-    uniform = learner.act(states, spec, observation, jnp.zeros((1, 4_000, 0)), keys, warm=True).action[0]
+    uniform = learner.act(states, spec, observation, jnp.zeros((1, 4_000, 0)), keys, is_random=True).action[0]
     np.testing.assert_allclose([uniform.min(), uniform.max(), uniform.mean()], [-3.0, 5.0, 1.0], atol=0.1)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from inbounds.constraints import obs
 from inbounds.learners.networks import init_network, narrow_around
 from inbounds.policies.box import ActionBox
 from inbounds.policies.gaussian import Gaussian, before_squashing, gaussian_of, squash
@@ -52,11 +53,16 @@ def test_squashing_undoes_before_squashing_inside_the_box():
     assert np.isfinite(before_squashing(box, jnp.array([2.0, -3.0]))).all()
 
 
-@pytest.mark.parametrize("mean", [None, (0.3, -1.2)])
-def test_a_narrow_policy_says_the_same_everywhere_and_keeps_its_hidden_layers(mean):
+@pytest.mark.parametrize(
+    ("action", "mean"),
+    [(obs[1:3], (0.0, 0.0)), (np.array([1.5, 0.0], np.float32), np.arctanh([0.5, -0.25]))],
+    ids=["observed", "fixed"],
+)
+def test_a_narrow_policy_has_the_same_output_everywhere_and_keeps_its_hidden_layers(action, mean):
+    box = ActionBox(np.array([0.0, -3.0], np.float32), np.array([2.0, 5.0], np.float32))
     network = init_network(jax.random.key(0), (3, 5, 4))
-    narrow = narrow_around(network, 0.0 if mean is None else jnp.asarray(mean))
+    narrow = narrow_around(network, box, action)
     proposal = gaussian_of(apply_network(narrow, jax.random.normal(jax.random.key(1), (6, 3))))
-    np.testing.assert_allclose(proposal.mean, np.broadcast_to(mean or (0.0, 0.0), (6, 2)), rtol=1e-6)
+    np.testing.assert_allclose(proposal.mean, np.broadcast_to(mean, (6, 2)), rtol=1e-6)
     np.testing.assert_allclose(stats.norm(scale=np.exp(proposal.log_std)).entropy(), -1.0, rtol=1e-5)
     assert narrow[0] is network[0]

@@ -45,9 +45,11 @@ def test_parameters_and_first_proposals_are_those_of_a_seed_alone(together, inde
     other, own_keys, own = alone(3 + index)
     for many, one in zip(jax.tree.leaves(state.learner), jax.tree.leaves(own.learner), strict=True):
         np.testing.assert_array_equal(many[index], one[0])
-    _, draws = made.act(state.learner, made.new_contexts(keys), exchange(3), keys, np.int32(0), warm=False)
+    _, draws = made.act(
+        state.learner, made.new_contexts(keys), exchange(3), keys, np.int32(0), is_random=False
+    )
     _, draw = other.act(
-        own.learner, other.new_contexts(own_keys), exchange(1), own_keys, np.int32(0), warm=False
+        own.learner, other.new_contexts(own_keys), exchange(1), own_keys, np.int32(0), is_random=False
     )
     np.testing.assert_array_equal(draws.proposals[index], draw.proposals[0])
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
 from inbounds.deploy.correction import Proposer, proposer
+from inbounds.deploy.export_check import session_of
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, MissingDependencyError
 from inbounds.tasks.named_tasks import imported
 from inbounds.tasks.task import Task
@@ -230,16 +231,9 @@ def _from_onnx(
     path: Path, task: Task, seed: int, deterministic: bool, preference: tuple[float, float]
 ) -> AuditedPolicy:
     try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingDependencyError(
-            "auditing an ONNX file needs onnxruntime. Install it with `pip install 'inbounds[export]'`."
-        ) from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what is wrong arrives as an exception
-    try:
-        session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+        session = session_of(path.read_bytes())
+    except MissingDependencyError:
+        raise
     except Exception as error:  # onnxruntime has no common class of errors
         raise CheckpointError(
             f"{path} is not an ONNX file that onnxruntime accepts ({_first_line(error)}). Export it again."

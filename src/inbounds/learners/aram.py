@@ -31,20 +31,13 @@ import optax
 
 from inbounds.constraints.references import Reference
 from inbounds.learners import losses, normalised_aram
-from inbounds.learners.learner import Learner
+from inbounds.learners.learner import Learner, proposal_noise
 from inbounds.learners.networks import init_critics, init_network, narrow_around
 from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
 from inbounds.learners.settings import require_consistent, require_valid, with_presets
 from inbounds.learners.step import Memory, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw, accept_first
-from inbounds.policies.gaussian import (
-    Gaussian,
-    around_reference,
-    before_squashing,
-    gaussian_of,
-    squash,
-    squashed_actions,
-)
+from inbounds.policies.gaussian import Gaussian, around_reference, gaussian_of, squash, squashed_actions
 from inbounds.policies.heads import SquashedGaussian
 from inbounds.policies.networks import Network, apply_network, q_values, with_preference
 from inbounds.replay import Transition
@@ -60,6 +53,7 @@ TARGET_ENTROPY, TARGET_ENTROPY_AFTER_WARM_START = -0.5, -1.0
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {
+        "backbone": "plain",
         "eta": 0.2,
         "eta_decay": 0.9,
         "target_acceptance": None,
@@ -80,8 +74,8 @@ def self_loops(observation: jax.Array, draw: Draw, reward: jax.Array) -> Transit
     environments, count, size = draw.proposals.shape
     repeated = jnp.repeat(observation, count, axis=0)
     rewards = jnp.broadcast_to(reward, (environments * count, *reward.shape))
-    proposals, discount = draw.proposals.reshape(-1, size), jnp.ones(environments * count)
-    return Transition(repeated, proposals, rewards, discount, repeated)
+    proposals, not_done = draw.proposals.reshape(-1, size), jnp.ones(environments * count)
+    return Transition(repeated, proposals, rewards, not_done, repeated)
 
 
 class Params(NamedTuple):
@@ -101,7 +95,7 @@ class AramState(NamedTuple):
     optimiser: optax.OptState
     updates: jax.Array
     eta: jax.Array
-    """Adapted fraction of a batch from the augmented buffer; unused unless `adapts_eta`."""
+    """Fraction of the next batch that comes from the augmented buffer."""
     feasible_fraction: jax.Array
     """Sum and count of the feasible fraction of uniform proposals, measured during warm-up."""
     snapshots: Snapshots
@@ -128,9 +122,10 @@ class Aram(Learner):
     """`default`: the best settings measured at full length. `paper`: the paper's, with neither a warm start
     nor scales of observations and rewards. `normalised`: those of the normalised backbone, which learns faster but has
     not been measured at full length."""
-    backbone: str = "plain"
-    """`plain`: two multilayer perceptrons and squared errors, as in the paper. `normalised`: batch normalisation,
-    residual blocks, distributional critics and return normalisation, for rewards of any sign and scale."""
+    backbone: str = "scaled"
+    """`plain`: multilayer perceptrons and squared errors, as in the paper. `scaled`: the same, with observations and
+    rewards divided by scales that are measured before training. `normalised`: batch normalisation, residual blocks,
+    distributional critics and return normalisation, for rewards of any sign and scale."""
     proposals: int = 100
     """N, proposals per action; projection is computed only if none is feasible. 1 disables acceptance-rejection."""
     penalty: float = 0.2
@@ -140,7 +135,8 @@ class Aram(Learner):
     """Store rejected proposals as self-loops with reward [0, -K]. Training rewards must not be negative then, or a
     self-loop would pay more than a step."""
     dual_replay: bool = True
-    """Store self-loops in a replay buffer of their own instead of among the real transitions."""
+    """Store self-loops in a replay buffer of their own. Otherwise they are stored, and drawn, among the real
+    transitions; eta and eta_decay must keep their defaults then."""
     eta: float = 0.2
     """Fraction of a batch that comes from the augmented buffer, at the beginning of training."""
     eta_decay: float = 1.0
@@ -218,10 +214,10 @@ class Aram(Learner):
 
     @property
     def scales_task(self) -> bool:
-        """Return whether observations and rewards are measured and scaled before training; the paper does neither."""
-        return self.preset != "paper" and not self.is_normalised
+        """Return whether observations and rewards are measured and scaled before training."""
+        return self.backbone == "scaled"
 
-    def discount_of(self, spec: Spec) -> float:
+    def gamma_of(self, spec: Spec) -> float:
         """Return gamma: the learner's, or else the task's."""
         return spec.discount if self.gamma is None else self.gamma
 
@@ -242,9 +238,7 @@ class Aram(Learner):
         inputs = spec.observation_size + self.preference_size
         actor = init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs)
         if self.starts_warm(spec):
-            is_observed = isinstance(spec.reference_action, Reference)
-            fixed = 0.0 if is_observed else before_squashing(spec.box, jnp.asarray(spec.reference_action))
-            actor = narrow_around(actor, fixed)
+            actor = narrow_around(actor, spec.box, spec.reference_action)
         outputs = 2 if self.preference is None else 1
         critic = init_critics(critic_keys, inputs + spec.box.size, self.hidden, outputs, spec.inputs)
         alpha = INIT_ALPHA if self.alpha is None else self.alpha
@@ -308,11 +302,17 @@ class Aram(Learner):
         return network
 
     def act(
-        self, state: Any, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool
+        self,
+        state: Any,
+        spec: Spec,
+        observation: jax.Array,
+        context: jax.Array,
+        keys: jax.Array,
+        is_random: bool,
     ) -> Draw:
         """Draw all N proposals in one forward pass and execute the first feasible one."""
         shape = (observation.shape[1], self.proposals, spec.box.size)
-        if warm:
+        if is_random:
             uniform = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
             further = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
             return accept_first(
@@ -322,11 +322,7 @@ class Aram(Learner):
                 fallback=lambda seen, last: jax.vmap(spec.constraint.sample)(further, seen),
             )
         noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is not used
-        df = self.student_df
-        draw = (
-            jax.random.normal if df is None else lambda key, shape: jax.random.t(key, df, shape, jnp.float32)
-        )
-        noise = jax.vmap(lambda key: draw(key, shape))(noise_keys)
+        noise = jax.vmap(lambda key: proposal_noise(key, shape, self.student_df))(noise_keys)
         policy = jax.vmap(lambda own, seen, preference: self.policy(self.actor(own), spec, seen, preference))(
             state, observation, context
         )
@@ -345,7 +341,7 @@ class Aram(Learner):
     ) -> Mapping[str, Memory]:
         """Return the real transitions (s, a, [r, 0], s') and a self-loop (s, a_i, [0, -K], s) per rejected proposal."""
         reward = jnp.stack([outcome.reward, jnp.zeros_like(outcome.reward)], axis=-1)
-        real = Transition(observation, draw.action, reward, outcome.discount, outcome.next_observation)
+        real = Transition(observation, draw.action, reward, outcome.not_done, outcome.next_observation)
         if not self.augmented:
             return {REAL: Memory(real, None)}
         # K is stored with the row: a schedule of K would belong to `adapt` and `loss`.
@@ -356,18 +352,24 @@ class Aram(Learner):
         together = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), real, loops)
         return {REAL: Memory(together, jnp.concatenate([jnp.ones(len(observation), bool), is_rejected]))}
 
-    def adapt(self, state: Any, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, warm: bool) -> Any:
-        """Measure the feasible fraction of the box during warm-up; later take snapshots and adapt eta.
+    def adapt(
+        self, state: Any, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, is_random: bool
+    ) -> Any:
+        """Measure the feasible fraction of the box during warm-up; decay or adapt eta; take snapshots.
 
-        eta changes by (target - acceptance rate) / 1,000 per environment step. With the default target of 0.99 it falls
-        by at most 0.01 in 1,000 steps.
+        An adapted eta changes by (target - acceptance rate) / 1,000 per environment step. With the default target of
+        0.99 it falls by at most 0.01 in 1,000 steps.
         """
-        if warm:
+        if is_random:
             measured = jnp.stack([jnp.sum(draw.acceptance), jnp.asarray(draw.acceptance.size, jnp.float32)])
             state = state._replace(feasible_fraction=state.feasible_fraction + measured)
+        if self.eta_decay < 1.0:
+            state = state._replace(
+                eta=self.eta * self.eta_decay ** (step // ETA_INTERVAL).astype(jnp.float32)
+            )
         if self.is_normalised:
-            return normalised_aram.adapt(self, state, spec, draw, outcome, warm)
-        if warm:
+            return normalised_aram.adapt(self, state, spec, draw, outcome, is_random)
+        if is_random:
             return state
         if self.q_snapshots:
             state = state._replace(
@@ -380,14 +382,8 @@ class Aram(Learner):
         return state._replace(eta=jnp.clip(eta, self.eta / 10, self.eta))
 
     def batch_fractions(self, state: Any, spec: Spec, step: jax.Array) -> jax.Array:
-        """Return eta, adapted or decayed, as the fraction of a batch from each buffer but the first."""
-        if len(self.buffers) == 1:
-            return jnp.zeros(0)
-        if self.adapts_eta(spec):
-            adapted: jax.Array = state.eta[None]
-            return adapted
-        periods = (step // ETA_INTERVAL).astype(jnp.float32)
-        return (self.eta * self.eta_decay**periods)[None]
+        """Return eta if self-loops have a buffer of their own."""
+        return jnp.zeros(0) if len(self.buffers) == 1 else jnp.reshape(state.eta, 1)
 
     # Learning ----------------------------------------------------------------------------------------------------
 
@@ -441,14 +437,9 @@ class Aram(Learner):
             weights = jnp.ones((*preference.shape[:-1], 1))
             reward = jnp.sum(batch.reward * preference, axis=-1, keepdims=True)
 
+        next_q = q_values(state.target_critic, next_inputs, after.value)
         target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
-            reward,
-            batch.discount,
-            q_values(state.target_critic, next_inputs, after.value),
-            weights,
-            after.log_density,
-            alpha,
-            self.discount_of(spec),
+            reward, batch.not_done, next_q, weights, after.log_density, alpha, self.gamma_of(spec)
         )
         q = q_values(params.critic, inputs, spec.box.normalise(batch.action))
         per_twin = jax.vmap(jax.vmap(losses.critic_loss, (0, None, None)))(q, target, weights)
@@ -474,7 +465,7 @@ class Aram(Learner):
             "entropy": -jnp.mean(now.log_density),
             "alpha": alpha,
         }
-        if self.adapts_eta(spec):
+        if len(self.buffers) == 2:
             metrics["eta"] = state.eta
         return critic_loss + policy_loss + alpha_loss, metrics
 
@@ -487,8 +478,8 @@ class Aram(Learner):
         """
         per_dimension = self.target_entropy
         if per_dimension is None:
-            is_warm = self.starts_warm(spec)
-            per_dimension = TARGET_ENTROPY_AFTER_WARM_START if is_warm else TARGET_ENTROPY
+            has_warm_start = self.starts_warm(spec)
+            per_dimension = TARGET_ENTROPY_AFTER_WARM_START if has_warm_start else TARGET_ENTROPY
         first = jnp.asarray(float(spec.box.size) * per_dimension)
         if not self.entropy_ramp:
             return first

@@ -66,11 +66,11 @@ class ArTd3(DeterministicActorCritic):
         observation: jax.Array,
         context: jax.Array,
         keys: jax.Array,
-        warm: bool,
+        is_random: bool,
     ) -> Draw:
         """Take the first feasible proposal: noise around the actor's output, or uniform at first."""
         shape = (observation.shape[1], self.proposals, spec.box.size)
-        if warm:
+        if is_random:
             squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
             return accept_first(spec.constraint, observation, spec.box.rescale(squashed))
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
@@ -236,13 +236,13 @@ class DiscreteAram(NetworkSettings, Learner):
         observation: jax.Array,
         context: jax.Array,
         keys: jax.Array,
-        warm: bool,
+        is_random: bool,
     ) -> Draw:
         """Draw all proposals in one forward pass and take the first feasible one; at first they are uniform."""
         logits = jax.vmap(lambda actor, seen, context: self.logits(actor, spec, seen, context))(
             state.trained.actor, observation, context
         )
-        logits = 0.0 * logits if warm else logits
+        logits = 0.0 * logits if is_random else logits
         shape = (observation.shape[1], self.proposals, *logits.shape[-2:])
         noise = jax.vmap(lambda key: jax.random.gumbel(key, shape))(keys)
         level = jnp.argmax(logits[..., None, :, :] + noise, axis=-1)
@@ -330,7 +330,7 @@ class DiscreteAram(NetworkSettings, Learner):
         next_values = self.values(state.target_critic, spec, batch.next_observation, preference, next_level)
         target = jax.vmap(losses.bellman_target, (0, 0, 0, None, 0, None, None))(
             batch.reward,
-            batch.discount,
+            batch.not_done,
             next_values,
             preference,
             negative_entropy(next_logits),

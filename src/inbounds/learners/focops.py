@@ -202,7 +202,7 @@ class Focops(NetworkSettings, Learner):
         observation: jax.Array,
         context: jax.Array,
         keys: jax.Array,
-        warm: bool,
+        is_random: bool,
     ) -> Draw:
         """Draw from the Gaussian, from the first step on, and project every draw."""
         shape = (observation.shape[1], spec.box.size)
@@ -235,7 +235,7 @@ class Focops(NetworkSettings, Learner):
             observation,
             raw if self.stored == "raw" else draw.action,
             jnp.stack(entries, axis=-1),
-            outcome.discount,
+            outcome.not_done,
             outcome.next_observation,
         )
         return {ROLLOUT: Memory(transition, None)}
@@ -258,8 +258,8 @@ class Focops(NetworkSettings, Learner):
             for name, network in (("reward", trained.value), ("cost", trained.cost_value))
         }
         is_last = batch.reward[..., 2] > 0
-        rewards = Rewarded(batch.reward[..., 0], batch.discount, is_last, *seen["reward"])
-        costs = Rewarded(batch.reward[..., 1], batch.discount, is_last, *seen["cost"])
+        rewards = Rewarded(batch.reward[..., 0], batch.not_done, is_last, *seen["reward"])
+        costs = Rewarded(batch.reward[..., 1], batch.not_done, is_last, *seen["cost"])
         cost = discounted_from_starts(costs, self.gamma, state.cost)
         multiplier = next_multiplier(state.multiplier, cost, self.multiplier_rate, self.largest_multiplier)
         gain, loss = (advantages(one, self.gamma, self.trace) for one in (rewards, costs))

@@ -299,7 +299,7 @@ class Iar(Learner):
         observation: jax.Array,
         context: jax.Array,
         keys: jax.Array,
-        warm: bool,
+        is_random: bool,
     ) -> Draw:
         """Draw all proposals at once, from the first step on, and take the first valid one."""
 
@@ -342,7 +342,7 @@ class Iar(Learner):
             observation,
             draw.action,
             jnp.stack([outcome.reward, is_last.astype(jnp.float32)], axis=-1),
-            outcome.discount,
+            outcome.not_done,
             outcome.next_observation,
         )
         return {ROLLOUT: Memory(transition, None)}
@@ -357,7 +357,7 @@ class Iar(Learner):
             apply_network(state.trained.value, relative(spec, seen))[..., 0]
             for seen in (batch.observation, batch.next_observation)
         )
-        rollout = Rewarded(batch.reward[..., 0], batch.discount, batch.reward[..., 1] > 0, value, next_value)
+        rollout = Rewarded(batch.reward[..., 0], batch.not_done, batch.reward[..., 1] > 0, value, next_value)
         gain = advantages(rollout, self.gamma, self.trace)
         rows = Rows(batch.observation, to_levels(spec.box, batch.action), gain, gain + value)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)

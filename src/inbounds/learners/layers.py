@@ -115,7 +115,13 @@ class OptLayer(DeterministicActorCritic):
         return td3.penalised(step, self.penalty, spec, observation, self.squashed(actor, observation))
 
     def adapt(
-        self, state: DeterministicState, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, warm: bool
+        self,
+        state: DeterministicState,
+        spec: Spec,
+        draw: Draw,
+        outcome: Outcome,
+        step: jax.Array,
+        is_random: bool,
     ) -> DeterministicState:
         """Count one call of the layer for every action."""
         return state._replace(calls=add_calls(state.calls, {LAYER: draw.action.shape[0]}))
@@ -201,7 +207,13 @@ class Drad(DeterministicActorCritic):
         return TargetAction(projected_along_ray(spec, observation, action + noise), {})
 
     def adapt(
-        self, state: DeterministicState, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, warm: bool
+        self,
+        state: DeterministicState,
+        spec: Spec,
+        draw: Draw,
+        outcome: Outcome,
+        step: jax.Array,
+        is_random: bool,
     ) -> DeterministicState:
         """Count one centre for every state that was acted in."""
         return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))
@@ -258,7 +270,13 @@ class Srad(StochasticActorCritic):
         return jnp.asarray(spec.box.rescale_unbounded(sample(spread, noise)))
 
     def adapt(
-        self, state: StochasticState, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, warm: bool
+        self,
+        state: StochasticState,
+        spec: Spec,
+        draw: Draw,
+        outcome: Outcome,
+        step: jax.Array,
+        is_random: bool,
     ) -> StochasticState:
         """Count one centre for every state that was acted in."""
         return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))

@@ -13,13 +13,22 @@ from inbounds.policies.acceptance import Draw
 from inbounds.policies.heads import Head, Query
 from inbounds.replay import Transition
 
-__all__ = ["Learner", "Memory", "Metrics", "Outcome", "Spec", "project_proposals", "real_transitions"]
+__all__ = [
+    "Learner",
+    "Memory",
+    "Metrics",
+    "Outcome",
+    "Spec",
+    "project_proposals",
+    "proposal_noise",
+    "real_transitions",
+]
 
 
 def real_transitions(observation: jax.Array, action: jax.Array, outcome: Outcome) -> dict[str, Memory]:
     """Return one transition (s, a, [r], s') per environment for the buffer `real`."""
     reward, following = outcome.reward[:, None], outcome.next_observation
-    return {"real": Memory(Transition(observation, action, reward, outcome.discount, following), None)}
+    return {"real": Memory(Transition(observation, action, reward, outcome.not_done, following), None)}
 
 
 def project_proposals(constraint: Constraint, observation: jax.Array, proposals: jax.Array) -> Draw:
@@ -28,6 +37,13 @@ def project_proposals(constraint: Constraint, observation: jax.Array, proposals:
     is_feasible = constraint.contains(observation, raw)
     action = jax.lax.cond(jnp.all(is_feasible), lambda _, same: same, constraint.project, observation, raw)
     return Draw(action, proposals, ~is_feasible[..., None], ~is_feasible, is_feasible.astype(jnp.float32))
+
+
+def proposal_noise(key: jax.Array, shape: tuple[int, ...], student_df: float | None) -> jax.Array:
+    """Draw the noise of proposals: standard normal, or Student's t with these degrees of freedom."""
+    if student_df is None:
+        return jax.random.normal(key, shape, jnp.float32)
+    return jax.random.t(key, student_df, shape, jnp.float32)
 
 
 class Learner(StepFunctions):
@@ -118,7 +134,7 @@ class Learner(StepFunctions):
         if head is not None and head.takes_noise:
             parameters = self.export(state)
             output = head.output(parameters, observation, preference)
-            noise = jax.random.normal(key, (*observation.shape[:-1], count, spec.box.size), jnp.float32)
+            noise = proposal_noise(key, (*observation.shape[:-1], count, spec.box.size), head.student_df)
             query = Query(observation[..., None, :], output[..., None, :], noise)
             return jnp.asarray(head.actions(spec, parameters, query))
         rows = observation.reshape(1, -1, observation.shape[-1])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 def bellman_target(
     reward: jax.Array,
-    discount: jax.Array,
+    not_done: jax.Array,
     next_values: jax.Array,
     preference: jax.Array,
     log_density: jax.Array,
@@ -26,7 +26,7 @@ def bellman_target(
 
     Args:
         reward: (objectives,).
-        discount: 0 after termination, else 1.
+        not_done: 0 after termination, else 1.
         next_values: (twins, objectives) of the target critics.
         preference: (objectives,).
         log_density: log pi(a'|s').
@@ -34,7 +34,7 @@ def bellman_target(
         gamma: discount factor.
     """
     smaller = jnp.argmin(next_values @ preference)
-    return jax.lax.stop_gradient(reward + gamma * discount * (next_values[smaller] - alpha * log_density))
+    return jax.lax.stop_gradient(reward + gamma * not_done * (next_values[smaller] - alpha * log_density))
 
 
 def critic_loss(values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:

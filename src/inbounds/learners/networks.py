@@ -7,7 +7,12 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
+from inbounds.constraints.references import Reference
+from inbounds.policies.box import ActionBox
+from inbounds.policies.gaussian import before_squashing
 from inbounds.policies.layers import Coupling, Flow
 from inbounds.policies.networks import InputLayer, InputScale, Layer, Network
 
@@ -35,12 +40,19 @@ def init_network(key: jax.Array, sizes: Sequence[int], inputs: InputScale | None
     return tuple(layers)
 
 
-def narrow_around(network: Network, mean: jax.Array | float) -> Network:
-    """Return the network of a Gaussian with a constant output: this mean and the std of entropy -1."""
+def narrow_around(
+    network: Network, box: ActionBox, action: Reference | NDArray[np.float32] | None
+) -> Network:
+    """Return the network of a Gaussian with a constant output: the mean gives this action, the std has entropy -1.
+
+    Around an action that the observation holds the mean is zero: it is a residual (`gaussian.around_reference`).
+    """
+    is_fixed = action is not None and not isinstance(action, Reference)
+    mean = before_squashing(box, jnp.asarray(action)) if is_fixed else jnp.zeros(())
     last = network[-1]
     size = last.bias.shape[-1] // 2
     bias = jnp.concatenate(
-        [jnp.broadcast_to(jnp.asarray(mean, jnp.float32), (size,)), jnp.full(size, TARGET_LOG_STD)]
+        [jnp.broadcast_to(mean.astype(jnp.float32), (size,)), jnp.full(size, TARGET_LOG_STD)]
     )
     return (*network[:-1], last._replace(weight=jnp.zeros_like(last.weight), bias=bias))
 

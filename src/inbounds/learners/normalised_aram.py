@@ -96,6 +96,8 @@ class NormalisedState(NamedTuple):
     updates: jax.Array
     log_penalty: jax.Array
     """log K."""
+    eta: jax.Array
+    """Fraction of the next batch that comes from the augmented buffer."""
     feasible_fraction: jax.Array
     """Sum and count of the feasible fraction of uniform proposals, measured during warm-up."""
     returns: Returns
@@ -130,6 +132,7 @@ def init(learner: Aram, key: jax.Array, spec: Spec) -> NormalisedState:
         optimiser=learner.optimiser().init(params),
         updates=jnp.zeros((), jnp.int32),
         log_penalty=jnp.asarray(math.log(learner.penalty), jnp.float32),
+        eta=jnp.asarray(learner.eta, jnp.float32),
         feasible_fraction=jnp.zeros(2, jnp.float32),
         returns=init_returns(spec.environments),
     )
@@ -146,13 +149,13 @@ def noise(learner: Aram, key: jax.Array, spec: Spec) -> UpdateNoise:
 
 
 def adapt(
-    learner: Aram, state: NormalisedState, spec: Spec, draw: Draw, outcome: Outcome, warm: bool
+    learner: Aram, state: NormalisedState, spec: Spec, draw: Draw, outcome: Outcome, is_random: bool
 ) -> NormalisedState:
     """Add the rewards to the running returns and tune K to the target acceptance rate."""
     is_last = jnp.zeros_like(outcome.reward, bool) if outcome.is_last is None else outcome.is_last
-    returns = observe_rewards(state.returns, outcome.reward, is_last, learner.discount_of(spec))
+    returns = observe_rewards(state.returns, outcome.reward, is_last, learner.gamma_of(spec))
     state = state._replace(returns=returns)
-    if warm or learner.target_acceptance is None or not learner.augmented:
+    if is_random or learner.target_acceptance is None or not learner.augmented:
         return state
     error = jnp.minimum(learner.target_acceptance - jnp.mean(draw.acceptance), LARGEST_ERROR)
     log_penalty = state.log_penalty + PENALTY_RATE * draw.acceptance.size * error
@@ -236,7 +239,7 @@ def loss(
     here = jnp.concatenate([batch.observation, spec.box.normalise(batch.action)], axis=-1)
     there = jnp.concatenate([batch.next_observation, after.value], axis=-1)
     rows, both = jnp.concatenate([here, there]), jnp.concatenate([extra, extra])
-    bins, count = bins_of(learner.discount_of(spec)), len(here)
+    bins, count = bins_of(learner.gamma_of(spec)), len(here)
     weights = objective_weights(learner, state, spec, preference)
     following, _ = twins(state.target_critic, state.critic_moments, rows, both, True)
     target = target_distribution(learner, state, spec, batch, jax.nn.softmax(following[:, count:]), weights)
@@ -259,6 +262,8 @@ def loss(
         "penalty": jnp.exp(state.log_penalty),
         "return_scale": return_scale(state.returns),
     }
+    if len(learner.buffers) == 2:
+        metrics["eta"] = state.eta
     return critic_loss + policy_loss + alpha_loss, (metrics, actor_moments, critic_moments)
 
 
@@ -270,7 +275,7 @@ def bins_of(gamma: float) -> jax.Array:
 
 def objective_weights(learner: Aram, state: NormalisedState, spec: Spec, preference: jax.Array) -> jax.Array:
     """Return (lambda_r, lambda_c K k) for every row."""
-    unit = RETURN_LIMIT * (1.0 - learner.discount_of(spec))
+    unit = RETURN_LIMIT * (1.0 - learner.gamma_of(spec))
     return preference * jnp.stack([jnp.ones(()), unit * jnp.exp(state.log_penalty)])
 
 
@@ -294,12 +299,12 @@ def target_distribution(
     Z_j are the target twins' distributions (twins, batch, objectives, bins) and j* = argmin_j of their weighted means,
     for each row. On a self-loop gamma is 1 and the reward [0, -1].
     """
-    bins = bins_of(learner.discount_of(spec))
+    bins = bins_of(learner.gamma_of(spec))
     means = jnp.sum(following * bins, axis=-1)
     smaller = jnp.argmin(jnp.sum(means * weights, axis=-1), axis=0)
     chosen = jnp.take_along_axis(following, smaller[None, :, None, None], axis=0)[0]
     is_loop = batch.reward[:, 1] < 0
-    gamma = jnp.where(is_loop, 1.0, learner.discount_of(spec)) * batch.discount
+    gamma = jnp.where(is_loop, 1.0, learner.gamma_of(spec)) * batch.not_done
     reward = jnp.stack(
         [batch.reward[:, 0] / return_scale(state.returns), -is_loop.astype(jnp.float32)], axis=-1
     )

@@ -1,7 +1,7 @@
 """On-policy learning: one update per rollout, and the advantages of its steps.
 
 All arrays of a rollout have the leading axes (time, environments). A step that ends an episode is its last one. Where
-the episode terminated, its discount is 0; where a time limit cut it, the value of the successor still counts.
+the episode terminated, `not_done` is 0; where a time limit cut it, the value of the successor still counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rewarded(NamedTuple):
     """A rollout as one objective sees it."""
 
     reward: jax.Array
-    discount: jax.Array
+    not_done: jax.Array
     is_last: jax.Array
     value: jax.Array
     """V(s_t)."""
@@ -52,9 +52,9 @@ class Rewarded(NamedTuple):
 def advantages(rollout: Rewarded, gamma: float, trace: float) -> jax.Array:
     """Return A_t = sum_k (gamma trace)^k delta_{t+k} within the episode (GAE, arXiv:1506.02438, Eq. 16).
 
-    delta_t = r_t + gamma discount_t V(s_{t+1}) - V(s_t).
+    delta_t = r_t + gamma (1 - done_t) V(s_{t+1}) - V(s_t).
     """
-    surprise = rollout.reward + gamma * rollout.discount * rollout.next_value - rollout.value
+    surprise = rollout.reward + gamma * rollout.not_done * rollout.next_value - rollout.value
 
     def backwards(later: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         delta, is_last = now

@@ -146,11 +146,11 @@ class StochasticActorCritic(NetworkSettings, Learner):
         observation: jax.Array,
         context: jax.Array,
         keys: jax.Array,
-        warm: bool,
+        is_random: bool,
     ) -> Draw:
         """Draw one action from the policy, or uniformly at first, and let the projection correct it."""
         shape = (observation.shape[1], spec.box.size)
-        if warm:
+        if is_random:
             squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
         else:
             noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
@@ -205,7 +205,7 @@ class StochasticActorCritic(NetworkSettings, Learner):
         next_values = q_values(state.target_critic, batch.next_observation, following.value)
         target = jax.vmap(losses.bellman_target, (0, 0, 0, None, 0, None, None))(
             batch.reward,
-            batch.discount,
+            batch.not_done,
             next_values,
             jnp.ones(1),
             following.log_density,

@@ -45,7 +45,7 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
 """Settings that are real numbers, and where they may lie: in words and as a test."""
 LAYERS = ("hidden", "flow_hidden")
 """Settings that are sizes of hidden layers."""
-BACKBONES = ("plain", "normalised")
+BACKBONES = ("plain", "scaled", "normalised")
 
 
 def require_valid(settings: Any, excluded: Mapping[str, Any] | None = None) -> None:
@@ -105,10 +105,12 @@ def require_consistent(settings: Any) -> None:
         raise ConfigurationError(
             "a fixed preference leaves nothing to take a supremum over. Set preference_samples=1 and q_snapshots=0."
         )
-    if settings.eta_decay != 1.0 and not settings.augmented:
+    has_own_buffer = settings.augmented and settings.dual_replay
+    if not has_own_buffer and (settings.eta, settings.eta_decay) != (type(settings).eta, 1.0):
         raise ConfigurationError(
-            "eta_decay changes how many self-loops a batch has, but augmented=False stores none. "
-            "Pass eta_decay=1.0 or augmented=True."
+            f"eta={settings.eta} and eta_decay={settings.eta_decay} set how many self-loops a batch has, but only "
+            f"with augmented=True and dual_replay=True, which give self-loops a buffer of their own. Pass "
+            f"eta={type(settings).eta} and eta_decay=1.0, or both of these."
         )
     if settings.target_entropy is not None and settings.alpha is not None:
         raise ConfigurationError(
@@ -116,13 +118,13 @@ def require_consistent(settings: Any) -> None:
             f"alpha=None."
         )
     if settings.backbone not in BACKBONES:
-        raise ConfigurationError(f"backbone={settings.backbone!r} must be 'plain' or 'normalised'.")
+        raise ConfigurationError(f"backbone={settings.backbone!r} must be 'plain', 'scaled' or 'normalised'.")
     if settings.backbone != "normalised":
         return
     if has_supremum or settings.warm_start:
         raise ConfigurationError(
             "the normalised backbone has neither a supremum over critics nor a warm start. Pass "
-            "preference_samples=1, q_snapshots=0 and warm_start=False, or backbone='plain'."
+            "preference_samples=1, q_snapshots=0 and warm_start=False, or backbone='scaled'."
         )
     if len(set(settings.hidden)) > 1:
         raise ConfigurationError(

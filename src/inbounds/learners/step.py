@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
     reward: jax.Array
     """The training reward, after the task's scale and shift."""
-    discount: jax.Array
+    not_done: jax.Array
     """0 where the episode terminated, 1 elsewhere."""
     next_observation: jax.Array
     is_last: jax.Array | None = None
@@ -92,9 +92,15 @@ class StepFunctions(abc.ABC):
 
     @abc.abstractmethod
     def act(
-        self, state: Any, spec: Spec, observation: jax.Array, context: jax.Array, keys: jax.Array, warm: bool
+        self,
+        state: Any,
+        spec: Spec,
+        observation: jax.Array,
+        context: jax.Array,
+        keys: jax.Array,
+        is_random: bool,
     ) -> Draw:
-        """Choose actions at (seeds, environments, observation size); `warm` is True during random warm-up."""
+        """Choose actions at (seeds, environments, observation size); `is_random` holds during the random warm-up."""
 
     @abc.abstractmethod
     def remember(
@@ -131,7 +137,9 @@ class StepFunctions(abc.ABC):
         """Draw the variables of one episode, such as a preference, with a last axis of any size."""
         return jnp.zeros((*shape, 0))
 
-    def adapt(self, state: Any, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, warm: bool) -> Any:
+    def adapt(
+        self, state: Any, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, is_random: bool
+    ) -> Any:
         """Return the state after an environment step, for slow controllers and counters."""
         return state
 

@@ -172,11 +172,11 @@ class DeterministicActorCritic(NetworkSettings, Learner):
         observation: jax.Array,
         context: jax.Array,
         keys: jax.Array,
-        warm: bool,
+        is_random: bool,
     ) -> Draw:
         """Add noise to the actor's output, or draw uniformly at first, before any layer and projection."""
         shape = (observation.shape[1], spec.box.size)
-        if warm:
+        if is_random:
             squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
         else:
             noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
@@ -253,9 +253,9 @@ class DeterministicActorCritic(NetworkSettings, Learner):
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Return the squared Bellman error, summed over critics; once more for the record, with the value."""
         next_values = q_values(state.target_critic, batch.next_observation, following)
-        nothing = jnp.zeros(batch.discount.shape)
+        nothing = jnp.zeros(batch.not_done.shape)
         target = jax.vmap(losses.bellman_target, (0, 0, 0, None, 0, None, None))(
-            batch.reward, batch.discount, next_values, jnp.ones(1), nothing, jnp.zeros(()), self.gamma
+            batch.reward, batch.not_done, next_values, jnp.ones(1), nothing, jnp.zeros(()), self.gamma
         )
         values = q_values(critic, batch.observation, spec.box.normalise(batch.action))
         per_critic = jax.vmap(jax.vmap(losses.critic_loss, (0, None, None)), (0, 0, None))(

@@ -62,7 +62,7 @@ class CompiledCollector:
         self.lowest_reward = np.inf
         """Lowest training reward of the last `run`: Proposition 1 needs it not to be negative."""
         self._start = jax.jit(self._start_world)
-        self._run = jax.jit(self._take_turns, static_argnames=("warm", "updates"), donate_argnums=(0, 1))
+        self._run = jax.jit(self._take_turns, static_argnames=("is_random", "updates"), donate_argnums=(0, 1))
 
     @property
     def turn(self) -> int:
@@ -93,12 +93,12 @@ class CompiledCollector:
         return reset
 
     def _turn(
-        self, state: TrainingState, world: World, warm: bool, updates: int
+        self, state: TrainingState, world: World, is_random: bool, updates: int
     ) -> tuple[TrainingState, World, Metrics, Trace]:
         """Act, step, remember and update once."""
         turn = world.turn
         context, draw = self.programs._act(
-            state.learner, world.context, world.exchange, self.keys, turn, warm
+            state.learner, world.context, world.exchange, self.keys, turn, is_random
         )
         step_keys, reset_keys = jax.vmap(jax.random.split, out_axes=1)(
             keys_of_turn(self.keys, turn + 1, purpose=3)
@@ -124,7 +124,7 @@ class CompiledCollector:
             step.observation,
         )
         state, metrics = self.programs._learn(
-            state, world.exchange.observation, draw, exchange, self.keys, turn, warm, updates
+            state, world.exchange.observation, draw, exchange, self.keys, turn, is_random, updates
         )
         trace = Trace(world.exchange.observation, draw.action, step.reward, ended, returns, lengths)
         following = World(
@@ -138,7 +138,7 @@ class CompiledCollector:
         return state, following, metrics, trace
 
     def _take_turns(
-        self, state: TrainingState, world: World, turns: jax.Array, warm: bool, updates: int
+        self, state: TrainingState, world: World, turns: jax.Array, is_random: bool, updates: int
     ) -> tuple[TrainingState, World, Metrics, Trace]:
         """Take up to `CHUNK` turns and return the last one's metrics and the trace of all, with blank rows at its end.
 
@@ -148,11 +148,13 @@ class CompiledCollector:
 
         def one(index: jax.Array, carry: Any) -> Any:
             state, world, _, trace = carry
-            state, world, metrics, seen = self._turn(state, world, warm, updates)
+            state, world, metrics, seen = self._turn(state, world, is_random, updates)
             trace = jax.tree.map(lambda rows, row: rows.at[index].set(row), trace, seen)
             return state, world, metrics, trace
 
-        shapes = jax.eval_shape(lambda state, world: self._turn(state, world, warm, updates), state, world)
+        shapes = jax.eval_shape(
+            lambda state, world: self._turn(state, world, is_random, updates), state, world
+        )
         metrics, trace = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes[2:])
         blank = jax.tree.map(lambda row: jnp.zeros((CHUNK, *row.shape), row.dtype), trace)
         taken: tuple[TrainingState, World, Metrics, Trace] = jax.lax.fori_loop(
@@ -164,14 +166,14 @@ class CompiledCollector:
         """Take `turns` steps in every environment, in chunks that never straddle the end of warm-up."""
         episodes, metrics = Episodes([], [], []), {}
         self.lowest_reward = np.inf
-        warm_turns = -(-self.warm_up // self.count)
+        random_turns = -(-self.warm_up // self.count)
         turn, end = self.turn, self.turn + turns
         while turn < end:
-            is_warm = turn < warm_turns
-            length = min(CHUNK, end - turn, warm_turns - turn if is_warm else end - turn)
-            updates = 0 if is_warm else self.programs.updates
+            is_random = turn < random_turns
+            length = min(CHUNK, end - turn, random_turns - turn if is_random else end - turn)
+            updates = 0 if is_random else self.programs.updates
             state, self.world, metrics, trace = self._run(
-                state, self.world, np.int32(length), warm=is_warm, updates=updates
+                state, self.world, np.int32(length), is_random=is_random, updates=updates
             )
             seen = jax.tree.map(lambda rows, count=length: np.asarray(rows)[:count], trace)
             if not np.all(np.isfinite(seen.action)):

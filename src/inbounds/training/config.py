@@ -41,7 +41,8 @@ class TrainingConfig:
     updates_per_step: float = 1.0
     """Gradient steps per environment step."""
     warm_up: int | None = None
-    """Random steps before learning starts; by default min(10,000, steps / 10), and none for on-policy learners."""
+    """Random steps before learning starts (`learning_starts` of other libraries); by default min(10,000, steps / 10),
+    and none for on-policy learners."""
     capacity: int = 1_000_000
     """Transitions that each replay buffer holds."""
     evaluate_every: int = 10_000

@@ -238,7 +238,7 @@ class Evaluator:
             )
         )
         return Evaluation(
-            returns=np.sum(rollout.reward * alive, axis=0),
+            returns=np.sum(rollout.reward, axis=0, where=alive),  # what follows an end need not be a number
             lengths=lengths,
             valid_rate=np.mean(np.sum(shares * alive, axis=0) / lengths, axis=1),
             deterministic_valid_rate=np.mean(np.sum(rollout.is_feasible * alive, axis=0) / lengths, axis=1),

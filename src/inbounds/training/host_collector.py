@@ -73,9 +73,9 @@ class HostCollector:
         metrics: Metrics = {}
         self.lowest_reward = np.inf
         for _ in range(turns):
-            is_warm = self.turn * self.count < self.warm_up
+            turn, is_random = np.int32(self.turn), self.turn * self.count < self.warm_up
             self.context, draw = self.programs.act(
-                state.learner, self.context, self.exchange, self.keys, np.int32(self.turn), warm=is_warm
+                state.learner, self.context, self.exchange, self.keys, turn, is_random=is_random
             )
             if self.pending is not None:
                 # Dispatched before the host waits for the actions: the device learns while the host steps.
@@ -93,10 +93,10 @@ class HostCollector:
         return state, metrics, episodes
 
     def _learn(self, state: TrainingState, pending: Pending, turn: int) -> tuple[TrainingState, Metrics]:
-        is_warm = turn * self.count < self.warm_up
+        is_random = turn * self.count < self.warm_up
         updates = 0 if (turn + 1) * self.count <= self.warm_up else self.programs.updates
         learnt: tuple[TrainingState, Metrics] = self.programs.learn(
-            state, *pending, self.keys, np.int32(turn), warm=is_warm, updates=updates
+            state, *pending, self.keys, np.int32(turn), is_random=is_random, updates=updates
         )
         return learnt
 
@@ -122,9 +122,9 @@ class HostCollector:
         training_reward = self.task.training_reward(reward)
         self.lowest_reward = min(self.lowest_reward, float(training_reward.min()))
         self.seen = self._shaped(step.observation)
-        discount = 1.0 - step.terminated.reshape(reward.shape)
+        not_done = 1.0 - step.terminated.reshape(reward.shape)
         following = self._shaped(step.final_observation)
-        return self.to_exchange(self.seen, ended, training_reward, discount, following)
+        return self.to_exchange(self.seen, ended, training_reward, not_done, following)
 
     def _shaped(self, rows: NDArray[Any]) -> NDArray[Any]:
         return rows.reshape(len(self.seeds), self.count, -1)

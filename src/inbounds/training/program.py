@@ -43,7 +43,7 @@ class Exchange(NamedTuple):
     is_first: jax.Array
     """An episode starts with this observation, so that the previous step ended one."""
     reward: jax.Array
-    discount: jax.Array
+    not_done: jax.Array
     next_observation: jax.Array
     """The successor of the previous action, before any reset."""
 
@@ -62,8 +62,8 @@ class Programs:
         self.capacity = self.rollout_turns * environments if learner.rollout else capacity
         self.layout = Layout(spec.observation_size, spec.box.size, learner.objectives)
         self.init = jax.jit(self._init)
-        self.act = jax.jit(self._act, static_argnames="warm")
-        self.learn = jax.jit(self._learn, static_argnames=("warm", "updates"), donate_argnums=0)
+        self.act = jax.jit(self._act, static_argnames="is_random")
+        self.learn = jax.jit(self._learn, static_argnames=("is_random", "updates"), donate_argnums=0)
 
     def _init(self, keys: jax.Array) -> TrainingState:
         """Return the state of all seeds; the state of each equals that of a separate run."""
@@ -87,13 +87,14 @@ class Programs:
         exchange: Exchange,
         keys: jax.Array,
         turn: jax.Array,
-        warm: bool,
+        is_random: bool,
     ) -> tuple[jax.Array, Draw]:
         """Draw new contexts where episodes start, then choose actions."""
         turn_keys = keys_of_turn(keys, turn, purpose=1)
         context_keys, action_keys = jax.vmap(jax.random.split, out_axes=1)(turn_keys)
         context = jnp.where(exchange.is_first[..., None], self.new_contexts(context_keys), context)
-        return context, self.learner.act(learner, self.spec, exchange.observation, context, action_keys, warm)
+        draw = self.learner.act(learner, self.spec, exchange.observation, context, action_keys, is_random)
+        return context, draw
 
     def _learn(
         self,
@@ -103,15 +104,15 @@ class Programs:
         exchange: Exchange,
         keys: jax.Array,
         turn: jax.Array,
-        warm: bool,
+        is_random: bool,
         updates: int,
     ) -> tuple[TrainingState, Metrics]:
         """Remember one step of all environments, then take `updates` gradient steps for every seed."""
-        outcome = Outcome(exchange.reward, exchange.discount, exchange.next_observation, exchange.is_first)
+        outcome = Outcome(exchange.reward, exchange.not_done, exchange.next_observation, exchange.is_first)
         replay = jax.vmap(self._remember)(state.replay, observation, draw, outcome)
         step = (turn + 1) * self.environments
         learner = jax.vmap(
-            lambda one, drawn, met: self.learner.adapt(one, self.spec, drawn, met, step, warm)
+            lambda one, drawn, met: self.learner.adapt(one, self.spec, drawn, met, step, is_random)
         )(state.learner, draw, outcome)
         counters = Counters(
             state.counters.projections + jnp.sum(draw.is_projected, axis=1, dtype=jnp.int32),
