@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -102,7 +102,7 @@ def as_array(name: str, value: Any) -> Array:
 
 def require_no_mask(name: str, value: Any) -> None:
     """Refuse an array of which entries are masked: what lies below a mask is not meant to be used."""
-    if np.ma.is_masked(value):
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise InvalidInputError(
             f"the {name} is a masked array with missing entries ({value}). Fill them in: array.filled(value)."
         )
@@ -136,6 +136,17 @@ def all_finite(values: np.ndarray[Any, Any]) -> bool:
     if values.ndim == 1 and values.size <= SHORT and math.isfinite(sum(values.tolist())):
         return True
     return bool(np.isfinite(values).all())
+
+
+def largest_size(vectors: Sequence[np.ndarray[Any, Any] | None]) -> float:
+    """Return a number that no entry of finite vectors exceeds in size: for short ones the length of all together."""
+    known = [values for values in vectors if values is not None]
+    if sum(map(len, known)) > SHORT:
+        return max(float(np.abs(values).max(initial=0.0)) for values in known)
+    entries: list[float] = []
+    for values in known:
+        entries += values.tolist()
+    return math.hypot(*entries)
 
 
 def known_now(array: Array) -> AbstractContextManager[Any]:

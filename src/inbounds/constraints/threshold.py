@@ -167,12 +167,9 @@ def soft_threshold(
     size = xp.abs(action)
     smallest = clip(xp, 0.0 * action, *bounds)
     heaviest = largest(xp, without_gradient(weights))
-    is_ordinary = (heaviest >= ORDINARY[0]) & (heaviest <= ORDINARY[1]) | (heaviest == 0)
-    if xp is not np or not is_ordinary.all():
-        unit = xp.where(is_ordinary, 1.0, heaviest)
-        # None exceeds 2; without this limit a compiler makes (w / u)^2 out of w^2 / u^2, which may be 0 / 0.
-        relative = xp.minimum(weights / unit[..., None], 2.0)
-        weights, target = xp.where(is_ordinary[..., None], weights, relative), target / unit
+    is_one = xp is np and heaviest.ndim == 0  # comparing it with numbers is quicker than with arrays
+    if not (is_one and ORDINARY[0] <= heaviest <= ORDINARY[1]):
+        weights, target = _in_ordinary_units(xp, weights, heaviest, target)
     begin, end = weights * xp.abs(clipped), weights * xp.abs(smallest)
     ramps = Ramps(weights * size, squared_rates(xp, weights), begin, end)
     moment = xp.maximum(crossing(xp, ramps, target), 0.0)[..., None]
@@ -183,6 +180,17 @@ def soft_threshold(
     is_free = (moment > 0) & (reached > xp.abs(smallest)) & (reached < xp.abs(clipped))
     miss = total(xp, weights * reached) - target
     return corrected(xp, shrunk, xp.copysign(weights, shrunk), is_free, miss, bounds)
+
+
+def _in_ordinary_units(xp: Any, weights: Array, heaviest: Array, target: Array) -> tuple[Array, Array]:
+    """Divide weights and target by the heaviest weight where its square might vanish or overflow."""
+    is_ordinary = (heaviest >= ORDINARY[0]) & (heaviest <= ORDINARY[1]) | (heaviest == 0)
+    if xp is np and is_ordinary.all():
+        return weights, target
+    unit = xp.where(is_ordinary, 1.0, heaviest)
+    # None exceeds 2; without this limit a compiler makes (w / u)^2 out of w^2 / u^2, which may be 0 / 0.
+    relative = xp.minimum(weights / unit[..., None], 2.0)
+    return xp.where(is_ordinary[..., None], weights, relative), target / unit
 
 
 def corrected(

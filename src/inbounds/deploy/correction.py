@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from inbounds.constraints import Constraint, Polytope, RateLimit, Shell, SumBand
-from inbounds.constraints.arrays import all_finite, require_no_mask, worst_row
+from inbounds.constraints.arrays import all_finite, largest_size, require_no_mask, worst_row
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation
@@ -119,7 +119,8 @@ class Correction:
             observation, before = place
             at, array, _ = self.constraint.situation(observation, action.astype(np.float64), before)
         else:
-            at, array = Situation(np, np.float64, *place), action.astype(np.float64)
+            array = action.astype(np.float64)
+            at = Situation(np, np.float64, *place, size=largest_size([*place, array]))
             at.require_fitting(action.shape[-1])
         rows: Vector = at.quietly(self.constraint.excess, at, array)
         return rows
