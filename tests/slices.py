@@ -13,4 +13,11 @@ def quick_slice(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
     listed = list(cases)
     unknown = [case for case in quick if case not in listed]
     assert quick and not unknown, f"no such cases: {unknown}"
-    return [case if case in quick else pytest.param(case, marks=pytest.mark.sweep) for case in listed]
+    return [case if case in quick else as_sweep(case) for case in listed]
+
+
+def as_sweep(case: Any) -> Any:
+    """Return a case, or a `pytest.param` of one, with the marker `sweep`."""
+    if hasattr(case, "marks"):
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.sweep])
+    return pytest.param(case, marks=pytest.mark.sweep)

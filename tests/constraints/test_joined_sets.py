@@ -131,6 +131,7 @@ def test_every_state_has_a_centre_of_its_own_where_only_weights_are_observed(nam
 
 
 @pytest.mark.parametrize("name", quick_slice(NAMED, ["weighted l1 and ball"]))
+@pytest.mark.sweep
 def test_compiled_projections_of_a_batch_are_those_of_the_host(name: str) -> None:
     constraint, rng = NAMED[name], np.random.default_rng(0)
     states = rng.uniform(0.5, 3.0, (5, DIMENSION)).astype(np.float32)

@@ -54,14 +54,14 @@ def trained_run(folder: Path, name: str) -> tuple[Path, Any, Any, Spec]:
 
 DISCRETE = ("iar", "aram-discrete")
 """Learners of integer actions, which declare no head."""
-QUICK = ("aram", "artd3", "dalpha", "srad", "appropt", "focops")
-"""One learner for every map; the others differ in how they learn."""
+QUICK = ("aram", "dalpha", "appropt")
+"""Three maps: proposals, rays and an allocation; the others differ in their map or in how they learn."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.sweep)
         for name in (*LEARNERS, "aram normalised")
         if name not in DISCRETE
     ],

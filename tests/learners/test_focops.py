@@ -116,7 +116,7 @@ def test_divergence_and_density_are_those_of_gaussians():
     assert float(divergence(new, new)) == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("stored", ["raw", "projected"])
+@pytest.mark.parametrize("stored", ["raw", pytest.param("projected", marks=pytest.mark.sweep)])
 def test_the_cost_is_that_of_the_drawn_action_whatever_is_stored(stored):
     spec = spec_of(Ball(radius_squared=0.25) & BOX)
     learner = Focops(stored=stored, cost="published")

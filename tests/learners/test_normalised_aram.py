@@ -110,12 +110,14 @@ def test_one_update_moves_all_networks_and_later_ones_the_actor_every_second_tim
     assert moved == [True, False, True, False]
 
 
+@pytest.mark.sweep
 def test_weights_keep_unit_columns_while_they_learn():
     state, _ = updated(LEARNER, first_state(LEARNER), count=5)
     norms = np.linalg.norm(state.params.critic.blocks[0].inner.weight, axis=-2)
     np.testing.assert_allclose(norms, 1.0, atol=1e-5)
 
 
+@pytest.mark.sweep
 def test_acting_and_evaluating_leave_moments_alone_and_the_folded_actor_acts():
     state, _ = updated(LEARNER, first_state(LEARNER), count=20)
     seen, preference = batch_of().observation, jnp.array([0.9, 0.1])
@@ -140,6 +142,7 @@ def test_preferences_differ_by_row_and_reach_the_values_in_batch_mode():
     assert np.std(logits[0, :, 0, 0]) > 1e-3
 
 
+@pytest.mark.sweep
 def test_a_fixed_preference_is_not_an_input():
     learner = Aram(**SMALL, preference=(0.9, 0.1))
     state, metrics = updated(learner, first_state(learner))

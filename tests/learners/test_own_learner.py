@@ -78,6 +78,7 @@ class RewardWeighted(ib.Learner):
         return {"actor": state["actor"]}
 
 
+@pytest.mark.sweep
 def test_one_class_is_all_that_a_new_method_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.LEARNERS, "reward-weighted", RewardWeighted)
     limit = ib.WeightedL1(weights=[1.0, 2.0], bound=ib.obs["cap", 0] * 0.3)

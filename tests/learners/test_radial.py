@@ -11,6 +11,7 @@ from inbounds.learners.layers import Dalpha, Drad, Srad
 from inbounds.learners.learner import Spec
 from inbounds.policies.gaussian import Gaussian
 from tests.learners.probes import boundary_optimum, first_state, learn, moving_optimum
+from tests.slices import quick_slice
 
 SMALL = {"hidden": (32, 32), "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02}
 LEARNERS = [
@@ -32,7 +33,7 @@ def test_a_moving_set_is_followed_without_any_projection(learner):
     assert np.all(probe.task.constraint.contains(probe.observations, learnt.raw_actions(probe)))
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", quick_slice(LEARNERS, LEARNERS[:1]))
 def test_target_actions_are_inside_the_set(learner):
     task = boundary_optimum().task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
@@ -65,7 +66,7 @@ def test_the_density_that_srad_learns_from_is_that_of_its_actions():
     np.testing.assert_allclose(jax.vmap(law)(noise).log_density, expected, rtol=1e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", quick_slice(LEARNERS, LEARNERS[-1:]))
 def test_the_valid_action_rate_is_that_of_the_network_before_the_layer(learner):
     task = boundary_optimum().task
     spec = Spec.of(task.observation_size, task.action_low, task.action_high, task.constraint)
