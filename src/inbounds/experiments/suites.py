@@ -95,6 +95,10 @@ def _full(task: str, learner: str, preset: str) -> Cell:
     return Cell(task, learner, preset, STEPS[task], training=pairs(how))
 
 
+def _variant(task: str, learner: str, variant: str, settings: dict[str, Any]) -> Cell:
+    return Cell(task, learner, "paper", STEPS[task], variant=variant, settings=pairs(settings))
+
+
 def _scalability() -> Iterator[Cell]:
     for preset in ("default", "paper"):
         yield _full("nsfnet20d", "aram", preset)
@@ -106,41 +110,20 @@ def _ablation_morl() -> Iterator[Cell]:
     for task in ("halfcheetah", "ant"):
         yield Cell(task, "aram", "paper", STEPS[task])
         for preference in PREFERENCES:
-            yield Cell(
-                task,
-                "sosac",
-                "paper",
-                STEPS[task],
-                variant=f"preference-{preference[0]:g}",
-                settings=pairs({"preference": preference}),
-                training=pairs({"preference": preference}),
-            )
+            cell = _variant(task, "sosac", f"preference-{preference[0]:g}", {"preference": preference})
+            yield dataclasses.replace(cell, training=pairs({"preference": preference}))
 
 
 def _sensitivity_penalty() -> Iterator[Cell]:
     for task in ("hoppervel", "ant"):
         for penalty in (0.05, 0.1, 0.2):
-            yield Cell(
-                task,
-                "aram",
-                "paper",
-                STEPS[task],
-                variant=f"penalty-{penalty:g}",
-                settings=pairs({"penalty": penalty}),
-            )
+            yield _variant(task, "aram", f"penalty-{penalty:g}", {"penalty": penalty})
 
 
 def _target_distribution() -> Iterator[Cell]:
     for task in ("halfcheetah", "reacher"):
         for variant, df in (("gaussian", None), ("student", 5.0)):
-            yield Cell(
-                task,
-                "aram",
-                "paper",
-                STEPS[task],
-                variant=f"target-{variant}",
-                settings=pairs({"student_df": df}),
-            )
+            yield _variant(task, "aram", f"target-{variant}", {"student_df": df})
 
 
 REVIEWERS_VARIANTS: dict[str, dict[str, Any]] = {
@@ -160,7 +143,7 @@ preferences are recorded by every cell."""
 def _reviewers() -> Iterator[Cell]:
     for task in ("halfcheetah", "reacher"):
         for variant, settings in REVIEWERS_VARIANTS.items():
-            yield Cell(task, "aram", "paper", STEPS[task], variant=variant, settings=pairs(settings))
+            yield _variant(task, "aram", variant, settings)
         for learner in ("artd3", "td3"):
             yield Cell(task, learner, "paper", STEPS[task])
     for learner, preset in (("aram", "default"), ("aram", "paper"), ("dpre", "paper"), ("sac", "paper")):
