@@ -72,6 +72,7 @@ def progress_display(
     """Give the callback that shows progress: a live panel where the output can redraw it, otherwise lines."""
     from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
     from inbounds.cli.terminal import Terminal
+    from inbounds.tasks.task import Task
     from inbounds.training.config import TrainingConfig
     from inbounds.training.record import RunFolder
 
@@ -80,8 +81,8 @@ def progress_display(
     config = TrainingConfig(**{name: value for name, value in known.items() if value is not None})
     steps, seeds = config.steps, config.seeds
     terminal = Terminal()
-    named = [value if isinstance(value, str) else getattr(value, "name", "") for value in (task, learner)]
-    title = ", ".join([part for part in (*named, type(learner).__name__) if part][:2])
+    task_name = task.name if isinstance(task, Task) else str(task)
+    title = f"{task_name}, {learner if isinstance(learner, str) else type(learner).__name__}"
     if can_redraw(terminal):
         with LiveDisplay(f"{title}, {plural(seeds, 'seed')}", steps, seeds, terminal) as live:
             yield (live,)

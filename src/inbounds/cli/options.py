@@ -87,11 +87,11 @@ def parse(arguments: list[str]) -> Request:
     if chosen.resume is not None and recorded is not None:
         task, name = recorded["task"], recorded["learner"]["name"]
         learner, training = resumed(recorded, chosen.resume)
-        require_recorded_learner(chosen.resume, name, getattr(learner, "preset", "default"), without_help)
+        require_recorded_learner(chosen.resume, name, learner.preset, without_help)
     else:
         learner = make_learner(name)
-        if chosen.preset not in (known := getattr(learner, "presets", {"default": {}})):
-            raise UnknownNameError("preset", chosen.preset, known, f"`{name}` has these.")
+        if chosen.preset not in learner.presets:
+            raise UnknownNameError("preset", chosen.preset, learner.presets, f"`{name}` has these.")
         if chosen.preset != "default":
             learner = make_learner(name, preset=chosen.preset)
     settings_kind = settings_type(type(learner))
