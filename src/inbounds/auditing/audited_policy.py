@@ -77,7 +77,6 @@ class StableBaselines3Process:
 
     def ask(self, observation: Any, before: Any) -> NDArray[np.float64]:
         """Send one observation and wait for the action."""
-        del before
         assert self._process.stdin is not None and self._process.stdout is not None
         size = 8 * (1 + self._action_size)
         try:
