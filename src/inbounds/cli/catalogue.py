@@ -89,7 +89,7 @@ def suites_table(is_alone: bool) -> Table:
     )
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("what it answers")
-    table.add_column("cells", justify="right")
+    table.add_column("experiments", justify="right")
     if is_alone:
         table.add_column("in the paper")
     for suite in SUITES.values():
