@@ -139,7 +139,7 @@ class AuditedPolicy:
     digest: str | None = None
     constraint: Constraint | None = None
     acceptance: Callable[[], float | None] | None = None
-    """The share of raw proposals that were feasible so far; None where every answer is a raw proposal."""
+    """The fraction of raw proposals that were feasible so far; None where every answer is a raw proposal."""
     projections: Callable[[], int] | None = None
     seconds: Callable[[], float] | None = None
     """The time of the last answer where it was measured elsewhere."""

@@ -42,7 +42,7 @@ def train(
         callbacks: functions of a row, a `MetricsRow` or an `EvaluationRow` (`row["kind"]` tells which); one that
             returns True stops the run after a checkpoint.
         progress: show how training goes: live in a terminal or a notebook with ipywidgets, as lines elsewhere.
-        warn: told what a user should know but need not act upon; by default a Python warning.
+        warn: called with what a user should know but need not act upon; by default a Python warning.
         settings: fields of `TrainingConfig`: steps, seeds, environments, ...
     """
     from inbounds.training.api import train as train_quietly
@@ -107,7 +107,7 @@ def evaluate(
     """Evaluate a run on episodes that training has not seen; nothing is written.
 
     The return is that of deterministic actions, projected where they are infeasible; the valid action rate is the
-    feasible share of 100 raw samples at every visited state.
+    feasible fraction of 100 raw samples at every visited state.
 
     Args:
         run: what `train` returned, or the folder of a run.

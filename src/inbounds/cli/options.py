@@ -62,7 +62,7 @@ class Output:
 
 
 class Request(NamedTuple):
-    """What the user asked for, complete."""
+    """What the arguments say, complete."""
 
     task: str
     learner_name: str

@@ -3,7 +3,7 @@
 Definitions (docs/metrics.md has them at length):
 
 - return: undiscounted, unscaled reward of an episode of deterministic actions, projected where they must be;
-- valid action rate: share of 100 raw policy samples per visited state with violation <= 0 in float64;
+- valid action rate: fraction of 100 raw policy samples per visited state with violation <= 0 in float64;
 - front: return and valid action rate of one trained policy over a grid of preferences, on the same episodes.
 """
 

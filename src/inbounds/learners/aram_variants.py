@@ -120,8 +120,8 @@ class UpdateNoise(NamedTuple):
 
 def negative_entropy(logits: jax.Array) -> jax.Array:
     """Return E[log pi(a|s)] of independent categorical entries (..., entries, levels), exactly."""
-    log_share = jax.nn.log_softmax(logits)
-    return jnp.sum(jnp.exp(log_share) * log_share, axis=(-2, -1))
+    log_probability = jax.nn.log_softmax(logits)
+    return jnp.sum(jnp.exp(log_probability) * log_probability, axis=(-2, -1))
 
 
 def log_density(logits: jax.Array, level: jax.Array) -> jax.Array:

@@ -80,7 +80,7 @@ class Learner(StepFunctions):
         return False
 
     def starts_warm(self, spec: Spec) -> bool:
-        """Return whether the first policy is the task's reference action, and so worth an evaluation."""
+        """Return whether the first policy is the task's reference action, so that it is evaluated too."""
         return False
 
     # The policy --------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ class DeterministicActorCritic(NetworkSettings, Learner):
         key: jax.Array,
         count: int,
     ) -> jax.Array:
-        """Return the actor's output as often as asked, without noise and before any layer or projection."""
+        """Return the actor's output `count` times, without noise and before any layer or projection."""
         raw = spec.box.rescale(self.squashed(state.actor, observation))
         return jnp.broadcast_to(raw[..., None, :], (*raw.shape[:-1], count, raw.shape[-1]))
 

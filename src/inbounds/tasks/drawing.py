@@ -86,7 +86,7 @@ def draw_gauge(image: NDArray[np.uint8], use: float, label: str) -> NDArray[np.u
         )
     if math.isnan(use) or use < 0:
         raise InvalidInputError(
-            f"the use of a constraint is {use}; give a share of at least 0, with 1 at the limit."
+            f"the use of a constraint is {use}; give a fraction of at least 0, with 1 at the limit."
         )
     height, width = image.shape[:2]
     panel_height = min(height, max(34, round(height / 10)))

@@ -216,9 +216,9 @@ class RolloutStep(NamedTuple):
 def rollout(
     environment: gymnasium.Env[Any, Any], act: Act, observation: NDArray[np.float64]
 ) -> Iterator[RolloutStep]:
-    """Play from the observation that `reset` returned, episode after episode, for as long as steps are asked for.
+    """Play from the observation that `reset` returned, episode after episode, for as long as the caller takes steps.
 
-    Nothing happens ahead: the next episode begins, and the policy is asked, when the next step is wanted.
+    Nothing happens ahead: the next episode begins, and the policy acts, when the caller takes the next step.
     """
     while True:
         action = act(observation)

@@ -37,7 +37,7 @@ MAP_LEFT, MAP_RIGHT, MAP_BOTTOM, MAP_TOP = 60, 690, 150, 510
 PANEL_LEFT, PANEL_RIGHT = 790, 1050
 SENDER_COLOURS = (BLUE, GREEN, PURPLE, ORANGE, SKY)
 NEARLY_FULL = 0.9
-"""From this share of its capacity on a trunk changes colour."""
+"""From this fraction of its capacity on a trunk changes colour."""
 
 
 def draw_network(layout: NetworkLayout, seen: Snapshot) -> NDArray[np.uint8]:

@@ -87,7 +87,7 @@ def polytope_tracking_task(dimension: int, rows: int) -> Task:
         action_high=high,
         reward_divisor=1.0,
         reward_shift=0.0,
-        source="ours: a polytope of any dimension, asked for by reviewers",
+        source="ours: a polytope of any dimension, which reviewers wanted",
         environment_id=f"inbounds/Polytope{dimension}-v0",
         ends_only_in_failure=True,
     )

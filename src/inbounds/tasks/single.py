@@ -15,7 +15,7 @@ from inbounds.tasks.environment import HostEnvironments, require_render_mode
 from inbounds.tasks.spaces import ConstrainedBox
 
 Picture = Callable[[bool], NDArray[np.uint8]]
-"""Draw (height, width, 3): the first state of an episode if asked so, else where the last action led."""
+"""Draw (height, width, 3): the first state of an episode if the argument is True, else where the last action led."""
 
 
 class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
