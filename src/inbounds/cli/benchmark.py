@@ -76,7 +76,7 @@ class Options:
 
 
 def run(arguments: list[str]) -> int:
-    """Plan, run, collect; the status is 0 if all that was asked for is done."""
+    """Plan, run, collect; the status is 0 if all of the plan is done."""
     options = tyro.cli(Options, prog="inbounds benchmark", args=arguments)
     prepare_device(options.device)
     # Experiments are processes that share the device: none, this one included, may reserve most of its memory at start.
@@ -178,7 +178,7 @@ def jobs_of(options: Options) -> int:
 
 
 def play_references(terminal: Terminal, options: Options) -> int:
-    """Play the reference policies of the tasks asked for and keep what they got in references.json."""
+    """Play the reference policies of the chosen tasks and keep their results in references.json."""
     from inbounds.evaluation.baselines import measure_references
     from inbounds.experiments.collecting import read_measured
     from inbounds.tasks.registry import names
@@ -206,7 +206,7 @@ def make_plan(suite: Any, options: Options) -> list[Any]:
 
 
 def adjusted(cell: Any, options: Options) -> Any:
-    """Return an experiment with the steps and seeds asked for."""
+    """Return an experiment with the steps and seeds of the options."""
     changes = {"steps": options.steps, "seeds": options.seeds, "seed": options.seed or None}
     return dataclasses.replace(cell, **{name: value for name, value in changes.items() if value is not None})
 

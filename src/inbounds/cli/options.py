@@ -206,7 +206,7 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 
 
 def prepare_device(device: str | None, deterministic: bool = False) -> None:
-    """Set JAX's platform and, if asked, the flag for reproducible kernels; too late once JAX has computed."""
+    """Set JAX's platform and, if wanted, the flag for reproducible kernels; too late once JAX has computed."""
     if device is not None:
         if device not in PLATFORMS:
             raise UnknownNameError("device", device, PLATFORMS, "Leave --device out to use what JAX finds.")

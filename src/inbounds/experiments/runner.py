@@ -182,7 +182,7 @@ def run_locally(
     waiting, ended = list(cells), dict[str, State]()
     running: list[Job] = []
     asked = Requests() if asked is None else asked
-    with asked.heard(signal.SIGINT, signal.SIGTERM) as requests, saved_at_end(running):
+    with asked.catching(signal.SIGINT, signal.SIGTERM) as requests, saved_at_end(running):
         told = 0
         while running or (waiting and not requests):
             while waiting and len(running) < jobs and not requests:

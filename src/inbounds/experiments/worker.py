@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     name, *options = sys.argv[1:] if arguments is None else arguments
     folder = Path(name)
     try:
-        with locked(folder), Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
+        with locked(folder), Requests().catching(signal.SIGINT, signal.SIGTERM) as asked:
             return work_on(folder, asked, TRAIN_ONLY in options)
     except FolderBusyError as error:
         print(error)

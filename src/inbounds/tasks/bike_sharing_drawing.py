@@ -102,7 +102,7 @@ def draw_bike_sharing(
     _draw_costs(axes, state)
     asked = float(np.sum(action)) if state.epoch > 0 else float(system.bikes)
     use = abs(asked - system.bikes) / tolerance
-    label = f"sum asked: {asked:.1f} ({system.bikes} ± {tolerance:g})"
+    label = f"sum requested: {asked:.1f} ({system.bikes} ± {tolerance:g})"
     return draw_gauge(pixels(figure)[..., :3], use, label)
 
 
