@@ -55,7 +55,7 @@ FORMER_METRICS = {"temperature": "alpha", "augmented_share": "eta"}
 """Columns of the log that were renamed: before, and now."""
 TIMINGS = {"seconds", "steps_per_second", "evaluation_seconds"}
 NETWORK = re.compile(
-    r"training/learner/(?:trained/|params/)?((?:target_)?(?:actor|critic)/.+|log_std|layer/.+)"
+    r"training/learner/(?:trained/|params/)?((?:target_)?(?:actor|critic)/.+|log_std|layer/.+|policy/.+)"
 )
 TEMPERATURE = re.compile(r"training/learner/(?:trained|params)/log_(?:temperature|alpha)")
 
@@ -132,7 +132,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
             parameters[found.group(1)] = array
         elif TEMPERATURE.fullmatch(name):
             parameters["log_alpha"] = array
-    assert any("actor" in name or "layer" in name for name in parameters), sorted(arrays)
+    assert parameters.keys() - {"log_alpha"}, sorted(arrays)
     return {
         "parameters": digest(parameters),
         "replay": digest({"rows": arrays["training/replay/rows"]}),

@@ -336,7 +336,7 @@ def test_the_plain_display_prints_a_line_per_evaluation() -> None:
 def test_the_first_interrupt_asks_to_stop_and_the_second_one_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "ONE_REQUEST_SECONDS", 0.0)
     stopper = Stopper(Terminal(file=io.StringIO()), steps=200)
-    with stopper.requests.heard(signal.SIGINT):
+    with stopper.requests.catching(signal.SIGINT):
         assert stopper({"step": 50}) is False
         signal.raise_signal(signal.SIGINT)
         assert stopper({"step": 100}) is True and stopper.has_stopped

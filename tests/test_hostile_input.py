@@ -525,7 +525,7 @@ def test_a_damaged_cell_is_left_out_and_does_not_stop_the_suite(
     (tmp_path / "smoke" / damaged.name / name).write_bytes(b'\xff\n{"step": 1}\n')
     assert main(["benchmark", "smoke", "--collect", "--out", str(tmp_path)]) == 1
     told = capsys.readouterr().out
-    assert f"{damaged.name}/{name} is damaged" in told and "1 finished cells" in told
+    assert f"{damaged.name}/{name} is damaged" in told and "1 finished experiments" in told
     assert (tmp_path / "results" / "smoke" / f"{whole.name}.json").exists()
 
 
@@ -597,7 +597,9 @@ def test_a_suite_that_was_asked_to_stop_says_what_is_open_and_is_not_done(
     monkeypatch.setattr(runner, "start", stand_in(program, lambda: os.kill(os.getpid(), number)))
     assert main(["benchmark", "smoke", "--jobs", "1", "--out", str(tmp_path)]) == 130
     told = capsys.readouterr().out
-    assert f"{len(SUITES['smoke'].cells())} cells are open" in told and "the same command goes on" in told
+    assert (
+        f"{len(SUITES['smoke'].cells())} experiments are open" in told and "the same command goes on" in told
+    )
     assert not list(tmp_path.rglob("failure.json"))
 
 
@@ -624,7 +626,7 @@ def test_a_cell_at_work_elsewhere_leaves_the_suite_undone(
     monkeypatch.setattr(runner, "start", stand_in(busy, lambda: None))
     arguments = ["--tasks", "bss3z", "--learners", "aram", "--out", str(tmp_path)]
     assert main(["benchmark", "smoke", *arguments]) == 1
-    assert "1 cells are open (another process works on them" in capsys.readouterr().out
+    assert "1 experiments are open (another process works on them" in capsys.readouterr().out
 
 
 def test_cells_are_asked_to_save_when_their_runner_fails(

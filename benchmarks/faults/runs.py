@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +13,9 @@ import numpy as np
 from benchmarks.faults.ledger import BrokenPromiseError
 from inbounds.constraints import Ball, Box
 from inbounds.learners.aram import Aram
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.compiled_gymnasium import task_of_compiled
 from inbounds.tasks.environment import CompiledStep
-from inbounds.tasks.task import AssembledTask, Task
+from inbounds.tasks.task import Task
 from inbounds.training import api
 from inbounds.training.checkpoint import newest_checkpoint
 from inbounds.training.config import TrainingConfig
@@ -45,6 +44,7 @@ class Place(NamedTuple):
 class Walk:
     """A point walks for four steps and is paid for being near the origin: the cheapest world that learning needs."""
 
+    observation_size = action_size = 2
     horizon = 4
 
     def reset(self, key: jax.Array) -> tuple[Place, jax.Array]:
@@ -69,22 +69,16 @@ def walk_task() -> Task:
     """Return the walk, whose steps are no longer than a half."""
     name, world, low, high = "walk", Walk(), -np.ones(2, np.float32), np.ones(2, np.float32)
     constraint = Ball(radius_squared=0.25) & Box(low, high)
-    return AssembledTask(
+    return task_of_compiled(
+        world,
+        constraint,
         name=name,
-        constraint=constraint,
-        observation_size=2,
         action_low=low,
         action_high=high,
-        horizon=world.horizon,
         reward_divisor=1.0,
         reward_shift=0.0,
         source="made for the fault suite",
         environment_id="inbounds/Walk-v0",
-        host=lambda count, threads: CompiledBatch(world, constraint, count, task_name=name),
-        compiled=lambda: world,
-        make_environment=partial(
-            GuardedGymnasium, world, constraint, action_low=low, action_high=high, task_name=name
-        ),
     )
 
 

@@ -37,7 +37,7 @@ def run_of(warm_start: bool) -> TrainedRun:
 def test_a_policy_that_is_the_reference_differs_from_it_in_no_episode() -> None:
     found = compare_with_reference(run_of(True), "never-moving", episodes=6)
     np.testing.assert_array_equal(found.differences, np.zeros((2, 6)))
-    assert found.interval == (0.0, 0.0) and found.verdict == "not told apart"
+    assert found.interval == (0.0, 0.0) and found.verdict == "no significant difference"
     assert -1_700 < found.reference_mean < -1_100
 
 
@@ -52,7 +52,9 @@ def test_the_interval_is_students_over_episodes_with_seeds_averaged() -> None:
     found = PairedDifference("other", differences, 0.0)
     half = 4.3026527 * 2 / np.sqrt(3)
     np.testing.assert_allclose(found.interval, (4 - half, 4 + half), rtol=1e-6)
-    assert found.as_json()["difference_by_seed"] == [3.0, 5.0] and found.verdict == "not told apart"
+    assert (
+        found.as_json()["difference_by_seed"] == [3.0, 5.0] and found.verdict == "no significant difference"
+    )
     assert PairedDifference("other", differences + 2, 0.0).verdict == "better"
 
 

@@ -115,7 +115,7 @@ def test_a_suite_is_narrowed_to_variants_and_says_where_there_are_none() -> None
         available_cells(SUITES["reviewers"], variants=("eta-constent",))
     with pytest.raises(ConfigurationError, match="Leave --variants out"):
         available_cells(SUITES["paper"], variants=("eta-constant",))
-    with pytest.raises(ConfigurationError, match="no cell that is all of it"):
+    with pytest.raises(ConfigurationError, match="no experiment that is all of it"):
         available_cells(SUITES["reviewers"], tasks=("polytope50",), variants=("eta-constant",))
 
 

@@ -16,7 +16,6 @@ Every probe terminates, so that nothing lies beyond its horizon.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,9 +26,9 @@ from numpy.typing import NDArray
 from inbounds.constraints import Ball, Box, SumBand, WeightedL1, obs
 from inbounds.constraints.constraint import Constraint
 from inbounds.learners.learner import Learner, Metrics, Spec
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
+from inbounds.tasks.compiled_gymnasium import task_of_compiled
 from inbounds.tasks.environment import CompiledStep
-from inbounds.tasks.task import AssembledTask, Task
+from inbounds.tasks.task import Task
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.program import Counters, Programs, seed_keys
 
@@ -99,22 +98,16 @@ def probe_task(name: str, environment: ProbeEnvironment, constraint: Constraint)
     low = np.full(environment.action_size, -1.0, np.float32)
     high = np.full(environment.action_size, 1.0, np.float32)
     joint = constraint & Box(low, high)
-    return AssembledTask(
+    return task_of_compiled(
+        environment,
+        joint,
         name=name,
-        constraint=joint,
-        observation_size=environment.observation_size,
         action_low=low,
         action_high=high,
-        horizon=environment.horizon,
         reward_divisor=1.0,
         reward_shift=0.0,
         source="made for tests",
         environment_id=f"inbounds/Probe-{name}-v0",
-        host=lambda count, threads: CompiledBatch(environment, joint, count, task_name=name),
-        compiled=lambda: environment,
-        make_environment=partial(
-            GuardedGymnasium, environment, joint, action_low=low, action_high=high, task_name=name
-        ),
     )
 
 

@@ -31,7 +31,7 @@ def found(report: Any) -> str:
 def test_a_sound_task_is_ready_and_nothing_is_reported() -> None:
     report = ib.check_task(line("", ib.RateLimit(0.5)), steps=100)
     assert report.is_ready and not report.findings, found(report)
-    assert report.steps == 100 and 0.2 < report.feasible_share < 0.6
+    assert report.steps == 100 and 0.2 < report.feasible_fraction < 0.6
     assert "ready to train" in str(report) and "nothing else to report" in str(report)
 
 

@@ -61,7 +61,7 @@ class Certificate:
     """The largest g(s, a) over all steps, in float64; at most 0 for a policy that passes."""
     worst: Violation | None
     acceptance: float | None
-    """Share of the policy's raw proposals that were feasible, where that can be known."""
+    """Fraction of the policy's raw proposals that were feasible, where that can be known."""
     own_projections: int | None
     """Actions that the policy itself had to project, where it counts them."""
     interventions: int

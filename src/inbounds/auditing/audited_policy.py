@@ -77,7 +77,6 @@ class StableBaselines3Process:
 
     def ask(self, observation: Any, before: Any) -> NDArray[np.float64]:
         """Send one observation and wait for the action."""
-        del before
         assert self._process.stdin is not None and self._process.stdout is not None
         size = 8 * (1 + self._action_size)
         try:
@@ -140,7 +139,7 @@ class AuditedPolicy:
     digest: str | None = None
     constraint: Constraint | None = None
     acceptance: Callable[[], float | None] | None = None
-    """The share of raw proposals that were feasible so far; None where every answer is a raw proposal."""
+    """The fraction of raw proposals that were feasible so far; None where every answer is a raw proposal."""
     projections: Callable[[], int] | None = None
     seconds: Callable[[], float] | None = None
     """The time of the last answer where it was measured elsewhere."""

@@ -1,4 +1,4 @@
-"""`inbounds benchmark`: the plan and its price first, then every open cell, and a table of what is finished."""
+"""`inbounds benchmark`: the plan and its price first, then every open experiment, and a table of what is finished."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MANY = 24
 class Options:
     """Run a suite: tasks x learners x seeds. Stop it at any time; the same command goes on where it stopped.
 
-    Every cell is a run folder below OUT/SUITE and a process of its own. What is finished is skipped, what was begun
-    is resumed, a cell that fails is reported and the others go on. Finished cells become small files below RESULTS,
+    Every experiment is a run folder below OUT/SUITE and a process of its own. What is finished is skipped, what was
+    begun is resumed, one that fails is reported and the others go on. Finished ones become small files below RESULTS,
     which `inbounds report` reads and which can be committed; `--merge` adds those of other machines.
     """
 
@@ -47,39 +47,39 @@ class Options:
     learners: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
     """Only these learners of the suite."""
     presets: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
-    """Only cells of these presets, `default` or `paper`."""
+    """Only experiments of these presets, `default` or `paper`."""
     variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
     """Only these variants of the suite, such as `eta-constant` of `reviewers`."""
     jobs: int | None = None
-    """Cells that run side by side on this machine; by default 2 on a CPU with two cores or more, 1 on a GPU."""
+    """Experiments that run side by side on this machine; by default 2 on a CPU with two cores or more, 1 on a GPU."""
     steps: int | None = None
-    """Train every cell for so many steps instead of the suite's."""
+    """Train every experiment for so many steps instead of the suite's."""
     seeds: int | None = None
     """Train so many seeds instead of the suite's."""
     seed: int = 0
-    """First seed: a second machine may take seeds 5 to 9 of the same cells, and `--merge` puts them together."""
+    """First seed: a second machine may take seeds 5 to 9 of the same experiments, and `--merge` puts them together."""
     plan: bool = False
     """Only show the plan and its estimated time."""
     only: Literal["train", "evaluate"] | None = None
     """`train` leaves the final evaluations to a later call; `evaluate` makes those that are left and trains
     nothing. They need no GPU and no checkpoints, so run folders can be copied elsewhere without them."""
     retry: bool = False
-    """Try cells again that failed before."""
+    """Try experiments again that failed before."""
     collect: bool = False
     """Run nothing: only collect what is finished into RESULTS."""
     merge: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FOLDER [FOLDER ...]")] = ()
-    """Further OUT folders, copied from other machines, whose finished cells are collected too."""
+    """Further OUT folders, copied from other machines, whose finished experiments are collected too."""
     device: Annotated[str | None, tyro.conf.arg(metavar="cpu|gpu")] = None
     """Where to compute; by default what JAX finds."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Run the cells on a Ray cluster instead (`auto`, or host:port); needs the package ray."""
+    """Run the experiments on a Ray cluster instead (`auto`, or host:port); needs the package ray."""
 
 
 def run(arguments: list[str]) -> int:
-    """Plan, run, collect; the status is 0 if all that was asked for is done."""
+    """Plan, run, collect; the status is 0 if all of the plan is done."""
     options = tyro.cli(Options, prog="inbounds benchmark", args=arguments)
     prepare_device(options.device)
-    # Cells are processes that share the device: none, this one included, may reserve most of its memory at start.
+    # Experiments are processes that share the device: none, this one included, may reserve most of its memory at start.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from inbounds.experiments.suites import OWN_SUITE, missing_learners, suite_by_name
     from inbounds.tasks.named_tasks import is_import_path
@@ -105,7 +105,7 @@ def run(arguments: list[str]) -> int:
 
 
 def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
-    """Run what is wanted of the cells, say what is left, and return the exit status."""
+    """Run what is wanted of the experiments, say what is left, and return the exit status."""
     from inbounds.experiments.runner import State
     from inbounds.training.interrupts import Requests
 
@@ -115,21 +115,23 @@ def work_on(terminal: Terminal, cells: Sequence[Any], options: Options) -> int:
     if options.only == "train":
         count = sum(state is State.TRAINED for state in now.values())
         terminal.say(
-            f"{count} cells are trained and not evaluated yet: --only evaluate does that, here or wherever their "
+            f"{count} experiments are trained and not evaluated yet: --only evaluate does that, here or wherever their "
             f"folders are copied to."
         )
     done = (State.FINISHED, State.FAILED, *([State.TRAINED] if options.only == "train" else []))
     left = sum(now[cell.cell.name] not in done for cell in wanted)
     if left:
-        why = "was asked to stop" if asked else "another process works on them, or they were stopped"
-        terminal.say(f"{left} cells are open ({why}); the same command goes on with them.")
+        why = (
+            "stopped by Ctrl-C or SIGTERM" if asked else "another process works on them, or they were stopped"
+        )
+        terminal.say(f"{left} experiments are open ({why}); the same command goes on with them.")
     if asked and left:
         return 130
     return 1 if left or any(state is State.FAILED for state in now.values()) else 0
 
 
 def collect(terminal: Terminal, suite: Any, options: Options) -> bool:
-    """Write the results of finished cells and show them; tell whether every finished cell could be read."""
+    """Write the results of finished experiments and show them; tell whether every finished experiment could be read."""
     from inbounds.experiments.collecting import finished_cells
     from inbounds.experiments.results import save_result
 
@@ -142,15 +144,15 @@ def collect(terminal: Terminal, suite: Any, options: Options) -> bool:
     for why in damaged:
         terminal.say(f"left out: {why}")
     terminal.say(
-        f"{len(results)} finished cells in {target}. Look at them: {command('report', target)}"
+        f"{len(results)} finished experiments in {target}. Look at them: {command('report', target)}"
         if results
-        else "no cell is finished yet."
+        else "no experiment is finished yet."
     )
     return not damaged
 
 
 def is_wanted(planned: Any, options: Options) -> bool:
-    """Tell whether a cell is to be worked on: what is left of it, unless it failed and is not to be tried again."""
+    """Tell whether an experiment is to be run: what is left of it, unless it failed and is not to be tried again."""
     from inbounds.experiments.runner import State
     from inbounds.experiments.worker import TRAINED
 
@@ -161,13 +163,13 @@ def is_wanted(planned: Any, options: Options) -> bool:
 
 
 def jobs_of(options: Options) -> int:
-    """Return how many cells run at once; times of a suite that measures them need the machine to themselves."""
+    """Return how many experiments run at once; times of a suite that measures them need the machine to themselves."""
     if options.jobs is not None and options.jobs < 1:
         raise ConfigurationError(f"--jobs {options.jobs} would run nothing. Use 1 or more.")
     if options.suite == "wall-clock":
         if (options.jobs or 1) > 1:
             raise ConfigurationError(
-                "wall-clock measures time, so its cells run one by one. Leave --jobs out."
+                "wall-clock measures time, so its experiments run one by one. Leave --jobs out."
             )
         return 1
     if options.jobs is not None:
@@ -176,7 +178,7 @@ def jobs_of(options: Options) -> int:
 
 
 def play_references(terminal: Terminal, options: Options) -> int:
-    """Play the reference policies of the tasks asked for and keep what they got in references.json."""
+    """Play the reference policies of the chosen tasks and keep their results in references.json."""
     from inbounds.evaluation.baselines import measure_references
     from inbounds.experiments.collecting import read_measured
     from inbounds.tasks.registry import names
@@ -194,7 +196,7 @@ def play_references(terminal: Terminal, options: Options) -> int:
 
 
 def make_plan(suite: Any, options: Options) -> list[Any]:
-    """Return the cells of the suite with their state and estimated time."""
+    """Return the experiments of the suite with their state and estimated time."""
     from inbounds.experiments.runner import Speeds, plan
     from inbounds.experiments.suites import available_cells
 
@@ -204,7 +206,7 @@ def make_plan(suite: Any, options: Options) -> list[Any]:
 
 
 def adjusted(cell: Any, options: Options) -> Any:
-    """Return a cell with the steps and seeds asked for."""
+    """Return an experiment with the steps and seeds of the options."""
     changes = {"steps": options.steps, "seeds": options.seeds, "seed": options.seed or None}
     return dataclasses.replace(cell, **{name: value for name, value in changes.items() if value is not None})
 
@@ -237,7 +239,7 @@ def show_plan(terminal: Terminal, suite: Any, cells: Sequence[Any], options: Opt
     terminal.say(Text.assemble((suite.name, "bold"), about))
     if options.plan or len(cells) <= MANY:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("cell", overflow="fold")
+        table.add_column("experiment", overflow="fold")
         for heading in ("seeds", "steps left", "state", "estimate"):
             is_number = heading != "state"
             table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number)
@@ -261,8 +263,8 @@ def show_plan(terminal: Terminal, suite: Any, cells: Sequence[Any], options: Opt
         )
     if unknown:
         terminal.say(
-            f"{unknown} cells of unknown duration: nothing comparable was measured on this kind of device yet; the "
-            f"estimate appears as cells finish"
+            f"{unknown} experiments of unknown duration: nothing comparable was measured on this kind of device yet; "
+            f"the estimate appears as experiments finish"
         )
     for cell in cells:
         if cell.state is State.FAILED:
@@ -270,7 +272,7 @@ def show_plan(terminal: Terminal, suite: Any, cells: Sequence[Any], options: Opt
 
 
 def execute(terminal: Terminal, cells: Sequence[Any], options: Options, asked: Any) -> dict[str, Any]:
-    """Run the cells here or on a Ray cluster; `asked` counts the requests to stop."""
+    """Run the experiments here or on a Ray cluster; `asked` counts the requests to stop."""
     if options.ray is not None:
         if options.only is not None:
             raise ConfigurationError("nodes of a cluster train and evaluate. Leave --only or --ray out.")
@@ -300,7 +302,7 @@ def show_results(terminal: Terminal, results: Sequence[Any]) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     # Numbers are never cut: where space is short, names take two lines.
-    table.add_column("cell", overflow="fold")
+    table.add_column("experiment", overflow="fold")
     for heading in ("return", "valid rate", "solver\ncalls", "seeds x\nsteps"):
         table.add_column(Text(heading), justify="right", no_wrap=True)
     for result in results:

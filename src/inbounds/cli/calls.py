@@ -42,7 +42,7 @@ def train(
         callbacks: functions of a row, a `MetricsRow` or an `EvaluationRow` (`row["kind"]` tells which); one that
             returns True stops the run after a checkpoint.
         progress: show how training goes: live in a terminal or a notebook with ipywidgets, as lines elsewhere.
-        warn: told what a user should know but need not act upon; by default a Python warning.
+        warn: called with what a user should know but need not act upon; by default a Python warning.
         settings: fields of `TrainingConfig`: steps, seeds, environments, ...
     """
     from inbounds.training.api import train as train_quietly
@@ -72,6 +72,7 @@ def progress_display(
     """Give the callback that shows progress: a live panel where the output can redraw it, otherwise lines."""
     from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
     from inbounds.cli.terminal import Terminal
+    from inbounds.tasks.task import Task
     from inbounds.training.config import TrainingConfig
     from inbounds.training.record import RunFolder
 
@@ -80,8 +81,8 @@ def progress_display(
     config = TrainingConfig(**{name: value for name, value in known.items() if value is not None})
     steps, seeds = config.steps, config.seeds
     terminal = Terminal()
-    named = [value if isinstance(value, str) else getattr(value, "name", "") for value in (task, learner)]
-    title = ", ".join([part for part in (*named, type(learner).__name__) if part][:2])
+    task_name = task.name if isinstance(task, Task) else str(task)
+    title = f"{task_name}, {learner if isinstance(learner, str) else type(learner).__name__}"
     if can_redraw(terminal):
         with LiveDisplay(f"{title}, {plural(seeds, 'seed')}", steps, seeds, terminal) as live:
             yield (live,)
@@ -106,7 +107,7 @@ def evaluate(
     """Evaluate a run on episodes that training has not seen; nothing is written.
 
     The return is that of deterministic actions, projected where they are infeasible; the valid action rate is the
-    feasible share of 100 raw samples at every visited state.
+    feasible fraction of 100 raw samples at every visited state.
 
     Args:
         run: what `train` returned, or the folder of a run.

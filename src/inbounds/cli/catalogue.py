@@ -75,14 +75,9 @@ def learners_table(is_alone: bool) -> Table:
         table.add_column("presets")
     for name, kind in LEARNERS.items():
         summary = (inspect.getdoc(kind) or "").split("\n")[0]
-        presets = [", ".join(presets_of(make_learner(name)))] if is_alone else []
+        presets = [", ".join(make_learner(name).presets)] if is_alone else []
         table.add_row(name, summary.removeprefix("Return "), *presets)
     return table
-
-
-def presets_of(learner: object) -> tuple[str, ...]:
-    """Return the names of a learner's presets."""
-    return tuple(getattr(learner, "presets", ())) or ("default",)
 
 
 def suites_table(is_alone: bool) -> Table:
@@ -94,7 +89,7 @@ def suites_table(is_alone: bool) -> Table:
     )
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("what it answers")
-    table.add_column("cells", justify="right")
+    table.add_column("experiments", justify="right")
     if is_alone:
         table.add_column("in the paper")
     for suite in SUITES.values():

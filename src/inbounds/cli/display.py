@@ -317,7 +317,7 @@ def compare(summary: RunSummary, references: list[ReferenceReturn]) -> str:
         return f"The policy beats uniformly random feasible actions by {gain:.4g}{errors}."
     if gain < -3 * noise:
         return f"The policy is worse than uniformly random feasible actions by {-gain:.4g}: train longer."
-    return "The policy is not yet told apart from uniformly random feasible actions: train longer."
+    return "The policy does not differ significantly from uniformly random feasible actions: train longer."
 
 
 def mean_curve(rows: list[dict[str, Any]], name: str) -> list[float]:

@@ -26,7 +26,7 @@ class Options:
     """Measure trained policies by the paper's protocol, on episodes that training has not seen.
 
     The return is that of the deterministic action after projection; the valid action rate is the feasible
-    share of 100 raw samples at every visited state. Numbers are printed and written to RUN/evaluation.json.
+    fraction of 100 raw samples at every visited state. Numbers are printed and written to RUN/evaluation.json.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
@@ -161,8 +161,8 @@ def final_table(opened: Any, final: Any) -> Table:
             f"{np.mean(training):,.0f}" if training else "unknown",
         )
     table.caption = (
-        f"sd: over episodes; mean valid: share of states whose raw deterministic action is feasible; projected: here, "
-        f"and in training. Worst violation of an executed action, in float64: {max(final.worst_violation, 0.0):g}"
+        f"sd: over episodes; mean valid: fraction of states whose raw deterministic action is feasible; projected: "
+        f"here, and in training. Worst violation of an executed action, in float64: {max(final.worst_violation, 0.0):g}"
     )
     table.caption_justify = "left"
     return table

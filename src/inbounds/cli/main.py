@@ -1,4 +1,4 @@
-"""Which command was asked for; errors of the library and of the system become one sentence and an exit status."""
+"""Which command runs; errors of the library and of the system become one sentence and an exit status."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Output:
 
 
 class Request(NamedTuple):
-    """What the user asked for, complete."""
+    """What the arguments say, complete."""
 
     task: str
     learner_name: str
@@ -87,11 +87,11 @@ def parse(arguments: list[str]) -> Request:
     if chosen.resume is not None and recorded is not None:
         task, name = recorded["task"], recorded["learner"]["name"]
         learner, training = resumed(recorded, chosen.resume)
-        require_recorded_learner(chosen.resume, name, getattr(learner, "preset", "default"), without_help)
+        require_recorded_learner(chosen.resume, name, learner.preset, without_help)
     else:
         learner = make_learner(name)
-        if chosen.preset not in (known := getattr(learner, "presets", {"default": {}})):
-            raise UnknownNameError("preset", chosen.preset, known, f"`{name}` has these.")
+        if chosen.preset not in learner.presets:
+            raise UnknownNameError("preset", chosen.preset, learner.presets, f"`{name}` has these.")
         if chosen.preset != "default":
             learner = make_learner(name, preset=chosen.preset)
     settings_kind = settings_type(type(learner))
@@ -206,7 +206,7 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda"}
 
 
 def prepare_device(device: str | None, deterministic: bool = False) -> None:
-    """Set JAX's platform and, if asked, the flag for reproducible kernels; too late once JAX has computed."""
+    """Set JAX's platform and, if wanted, the flag for reproducible kernels; too late once JAX has computed."""
     if device is not None:
         if device not in PLATFORMS:
             raise UnknownNameError("device", device, PLATFORMS, "Leave --device out to use what JAX finds.")

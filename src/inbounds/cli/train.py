@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
     resume = command("train", *own, "--resume", folder)
     try:
         trackers.extend(open_trackers(terminal, request, folder))
-        with display, stopper.requests.heard(signal.SIGINT, signal.SIGTERM), compilation.measured():
+        with display, stopper.requests.catching(signal.SIGINT, signal.SIGTERM), compilation.measured():
             train(
                 task,
                 request.learner,

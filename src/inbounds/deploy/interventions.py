@@ -204,7 +204,7 @@ class LimitUse(NamedTuple):
 
 
 NEAR = 0.01
-"""The share of the widest room that counts as near a limit."""
+"""The fraction of the widest room that counts as near a limit."""
 BLOCK = 256
 """How many proposals are collected before they are counted together, which costs less than one at a time."""
 

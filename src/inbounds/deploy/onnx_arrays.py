@@ -17,7 +17,6 @@ class SymbolicArray(Symbol):
     """An array of the graph that computes like any other array."""
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
-        del api_version
         return self.graph.namespace
 
     @property
@@ -26,7 +25,6 @@ class SymbolicArray(Symbol):
         return "graph"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        del copy
         return np.asarray(self._values(), dtype=dtype)
 
     def __bool__(self) -> bool:

@@ -268,7 +268,7 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
 
 
 def weights_of(preference: Any) -> NDArray[np.float32]:
-    """Return the weights of return and validity, or refuse what is not two shares of a whole."""
+    """Return the weights of return and validity, or refuse what is not two weights that sum to 1."""
     try:
         weights = np.asarray(preference, np.float32)
     except (TypeError, ValueError):

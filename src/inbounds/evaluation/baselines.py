@@ -61,9 +61,9 @@ def play_episodes(
         )
     total, worst = np.zeros(len(seeds)), -np.inf
     with contextlib.closing(task.host(len(seeds), threads)) as batch:
-        for turn in batch_rollout(batch, act, batch.reset(list(seeds))):
-            worst = max(worst, float(np.max(task.constraint.violation(turn.observation, turn.action))))
-            total += np.where(turn.is_first, turn.step.reward, 0.0)
+        for played in batch_rollout(batch, act, batch.reset(list(seeds))):
+            worst = max(worst, float(np.max(task.constraint.violation(played.observation, played.action))))
+            total += np.where(played.is_first, played.step.reward, 0.0)
     return Played(total, max(worst, 0.0))
 
 
@@ -243,8 +243,8 @@ def _host_evaluation(task: Task, threads: int) -> Evaluation:
         total = np.zeros(len(actions))
         with contextlib.closing(make_batch(len(actions), threads)) as batch:
             first = batch.reset([seed] * len(actions))
-            for turn in batch_rollout(batch, lambda _: actions, first, steps):
-                total += np.where(turn.is_first, turn.step.reward, 0.0)
+            for played in batch_rollout(batch, lambda _: actions, first, steps):
+                total += np.where(played.is_first, played.step.reward, 0.0)
         return total / steps
 
     return evaluate

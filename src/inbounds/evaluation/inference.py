@@ -46,19 +46,19 @@ def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
     """Return the evaluation's policy for single observations, of the first seed."""
     state = jax.tree.map(lambda leaf: leaf[:1], run.states)
     weights = jnp.asarray(preference, jnp.float32)
-    turns = itertools.count()
+    times = itertools.count()
 
     # The state is an argument and not a constant of the program, so that seeds and runs share what was compiled.
     @jax.jit
-    def chosen(state: Any, observation: jax.Array, turn: jax.Array) -> jax.Array:
-        keys = jax.random.fold_in(jax.random.key(0), turn)[None]
+    def chosen(state: Any, observation: jax.Array, time: jax.Array) -> jax.Array:
+        keys = jax.random.fold_in(jax.random.key(0), time)[None]
         draw = evaluated_draw(run.learner, run.spec, state, observation[None, None], weights, keys)
         return draw.action[0, 0]
 
     settling = Settling(run.task)
 
     def act(observation: NDArray[Any]) -> NDArray[np.float32]:
-        action = np.asarray(chosen(state, jnp.asarray(observation, jnp.float32), np.int32(next(turns))))
+        action = np.asarray(chosen(state, jnp.asarray(observation, jnp.float32), np.int32(next(times))))
         return action if settling.has_margin else settling.settle(observation, action, action).actions
 
     return act
@@ -115,7 +115,7 @@ POINTS = 200
 
 
 class EpisodeTrace(NamedTuple):
-    """The share of the bound that each action used, and the reward it earned; thinned to a few hundred points."""
+    """The fraction of the bound that each action used, and the reward it earned; thinned to a few hundred points."""
 
     step: list[int]
     share: list[float]

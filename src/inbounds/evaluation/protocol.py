@@ -3,7 +3,7 @@
 Definitions (docs/metrics.md has them at length):
 
 - return: undiscounted, unscaled reward of an episode of deterministic actions, projected where they must be;
-- valid action rate: share of 100 raw policy samples per visited state with violation <= 0 in float64;
+- valid action rate: fraction of 100 raw policy samples per visited state with violation <= 0 in float64;
 - front: return and valid action rate of one trained policy over a grid of preferences, on the same episodes.
 """
 
@@ -312,9 +312,9 @@ class PairedDifference(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Say in one word how the policies compare."""
+        """Say in a few words how the policies compare."""
         low, high = self.interval
-        return "better" if low > 0 else "worse" if high < 0 else "not told apart"
+        return "better" if low > 0 else "worse" if high < 0 else "no significant difference"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -339,7 +339,7 @@ def compare_with_reference(
     """Play common episodes with every seed's policy and with a reference policy of the task."""
     if episodes < 2:
         raise ConfigurationError(
-            f"{episodes} episode tells nothing of chance. Compare some hundred episodes."
+            f"{episodes} episode gives no confidence interval. Compare some hundred episodes."
         )
     task = run.task
     other = reference_policy(task, reference, search_steps=search_steps)

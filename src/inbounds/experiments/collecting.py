@@ -26,7 +26,7 @@ MEASURE_AGAIN = "Remove it and run `inbounds benchmark references` again."
 
 
 def read_results(paths: Sequence[Path]) -> list[Result]:
-    """Return the results below some paths: seeds of one cell put together, and no run hidden by another."""
+    """Return the results below some paths: seeds of one experiment put together, and no run hidden by another."""
     found: list[Result] = []
     for path in paths:
         found += read_one(path)
@@ -70,7 +70,7 @@ def reported_folders(path: Path, *, has_files: bool) -> list[Path]:
 
 
 def merged(results: Iterable[Result]) -> list[Result]:
-    """Return one result per suite and cell; seeds from several machines are put together.
+    """Return one result per suite and experiment; seeds from several machines are put together.
 
     The same seed twice, another simulator, other settings or other steps are refused: such numbers are not a sample
     of one thing.
@@ -83,7 +83,7 @@ def merged(results: Iterable[Result]) -> list[Result]:
 
 
 def joined(first: Result, second: Result) -> Result:
-    """Return two results of one cell as one."""
+    """Return two results of one experiment as one."""
     if twice := sorted(set(first.seeds) & set(second.seeds)):
         raise InvalidInputError(
             f"{first.name}: seed {twice[0]} was trained twice. Leave one of the two folders out."
@@ -94,7 +94,9 @@ def joined(first: Result, second: Result) -> Result:
             f"{second.steps:,}. Train them equally long."
         )
     if first.final["source"] != second.final["source"] or first.final["episodes"] != second.final["episodes"]:
-        raise InvalidInputError(f"{first.name}: the final evaluations differ in episodes. Finish both cells.")
+        raise InvalidInputError(
+            f"{first.name}: the final evaluations differ in episodes. Finish both experiments."
+        )
     require_same_origin([first, second])
     has_best = first.best is not None and second.best is not None
     if quantities(first, has_best) != quantities(second, has_best):
@@ -246,8 +248,8 @@ def read_named_folders(paths: Sequence[Path]) -> list[tuple[str, Path]]:
 def trace_runs(paths: Sequence[Path], task: Task | None, tell: Callable[[str], None]) -> None:
     """Measure how one episode of every finished run of no suite uses its constraint, and keep it in the run folder.
 
-    Cells of suites have it from their final evaluation. `task` is that of runs whose task is not one of ours; without
-    it `tell` hears which runs have no episode.
+    Experiments of suites have it from their final evaluation. `task` is that of runs whose task is not one of ours;
+    without it `tell` is called with which runs have no episode.
     """
     from inbounds.evaluation.inference import trace_episode
     from inbounds.evaluation.trained import TrainedRun
@@ -276,7 +278,7 @@ def trace_runs(paths: Sequence[Path], task: Task | None, tell: Callable[[str], N
 
 
 def suite_of(folder: Path) -> str:
-    """Return the suite of a cell's folder, runs/SUITE/CELL; runs of no suite have none."""
+    """Return the suite of an experiment's folder, runs/SUITE/EXPERIMENT; runs of no suite have none."""
     return folder.resolve().parent.name if (folder / CELL).exists() else ""
 
 
@@ -294,10 +296,10 @@ def unique_names(results: list[Result], folders: list[Path], root: Path) -> list
 def finished_cells(
     roots: Sequence[Path], suite: Suite, leave_out: Callable[[str], None] | None = None
 ) -> list[Result]:
-    """Return the finished cells of a suite below some roots (runs/SUITE on each machine), merged.
+    """Return the finished experiments of a suite below some roots (runs/SUITE on each machine), merged.
 
-    A cell that was run for fewer steps or seeds than the suite plans is finished, but not complete. A damaged cell
-    raises, or, where `leave_out` is told why, is left out.
+    An experiment that was run for fewer steps or seeds than the suite plans is finished, but not complete. A damaged
+    one raises, or is left out where `leave_out` is given, which is called with the reason.
     """
     planned = {cell.name: cell for cell in suite.cells()}
     found = []

@@ -1,4 +1,4 @@
-"""One cell of a suite: a task, a learner with its settings, how long it is trained; and the shapes of its files."""
+"""One experiment of a suite: a task, a learner with its settings, the steps; and the shapes of its files."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ REFERENCES_SHAPE = {"tasks": Each({"played": Each({"mean": FINITE, "deviation": 
 
 PLAN_AGAIN = "Remove it and run the suite again, which writes it anew and goes on."
 Values = tuple[tuple[str, Any], ...]
-"""Settings by name, as pairs, so that a cell can be compared and hashed."""
+"""Settings by name, as pairs, so that an experiment can be compared and hashed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What is trained; equal cells are the same experiment."""
+    """What is trained; two that are equal are the same experiment."""
 
     task: str
     learner: str
@@ -112,7 +112,7 @@ class Cell:
     seed: int = 0
     """First seed."""
     variant: str = ""
-    """What distinguishes cells of the same task, learner and preset."""
+    """What distinguishes experiments of the same task, learner and preset."""
     settings: Values = ()
     """Fields of the learner that differ from its preset."""
     training: Values = ()
@@ -127,7 +127,7 @@ class Cell:
 
     @property
     def method(self) -> str:
-        """Return what the cell trains, whatever the task: the rows of a table."""
+        """Return what the experiment trains, whatever the task: the rows of a table."""
         return "-".join(part for part in (self.learner, self.preset, self.variant) if part)
 
     def make_learner(self) -> Any:
@@ -167,7 +167,7 @@ class Cell:
         """Read what `as_json` returned; its name, which will be that of a folder, must be one."""
         if unknown := sorted(set(data) - set(CELL_SHAPE)):
             raise InvalidInputError(
-                f"{origin} is not a cell of a suite: it has {', '.join(unknown)}. {remedy}"
+                f"{origin} is not an experiment of a suite: it has {', '.join(unknown)}. {remedy}"
             )
         require_shape(data, CELL_SHAPE, origin, remedy)
         cell = cls(**{**data, "settings": pairs(data["settings"]), "training": pairs(data["training"])})
@@ -181,7 +181,7 @@ def read_cell(path: Path) -> Cell:
 
 
 def pairs(values: Mapping[str, Any]) -> Values:
-    """Return settings in the form that cells keep."""
+    """Return settings in the form that experiments keep."""
     return tuple((name, as_tuples(value)) for name, value in values.items())
 
 

@@ -1,4 +1,4 @@
-"""Results: what a report needs of run folders, in one small file per cell that can be committed and merged."""
+"""Results: what a report needs of run folders, in one small file per experiment that can be committed and merged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Result:
     variant: str
     seeds: tuple[int, ...]
     expected_seeds: int
-    """How many seeds the suite asks for; fewer in `seeds` means that the cell is not complete."""
+    """How many seeds the suite asks for; fewer in `seeds` means that the experiment is not complete."""
     steps: int
     expected_steps: int
     curve: Mapping[str, Any]

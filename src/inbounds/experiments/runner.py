@@ -47,7 +47,7 @@ from inbounds.training.record import METRICS, RunFolder, step_of
 
 
 class State(Enum):
-    """What a cell's folder tells."""
+    """What an experiment's folder tells."""
 
     FINISHED = "finished"
     TRAINED = "trained"
@@ -57,7 +57,7 @@ class State(Enum):
 
 
 class Planned(NamedTuple):
-    """A cell, its folder and what is left of it."""
+    """An experiment, its folder and what is left of it."""
 
     cell: Cell
     folder: Path
@@ -69,14 +69,14 @@ class Planned(NamedTuple):
 
 
 def plan(cells: Sequence[Cell], root: Path, speeds: Speeds) -> list[Planned]:
-    """Look at every cell's folder below `root`."""
+    """Look at every experiment's folder below `root`."""
     return [planned(cell, root / cell.name, speeds) for cell in cells]
 
 
 def planned(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
-    """Look at one cell's folder; one that holds another experiment is refused before anything runs.
+    """Look at one experiment's folder; one that holds another experiment is refused before anything runs.
 
-    A cell whose own files are damaged counts as failed, so that the others go on.
+    An experiment whose own files are damaged counts as failed, so that the others go on.
     """
     try:
         require_experiment(folder, cell)
@@ -86,7 +86,7 @@ def planned(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
 
 
 def standing(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
-    """Return what a cell's folder tells."""
+    """Return what an experiment's folder tells."""
     if (folder / FINAL).exists():
         return Planned(cell, folder, State.FINISHED, 0, 0.0, "")
     if (folder / FAILURE).exists():
@@ -103,13 +103,13 @@ def standing(cell: Cell, folder: Path, speeds: Speeds) -> Planned:
 
 
 def read_failure(folder: Path) -> str:
-    """Return why a cell failed, in its own words."""
-    failure = read_object(folder / FAILURE, "Remove it, and the cell is tried again.", FAILURE_SHAPE)
+    """Return why an experiment failed, in its own words."""
+    failure = read_object(folder / FAILURE, "Remove it, and the experiment is tried again.", FAILURE_SHAPE)
     return str((failure["error"].splitlines() or ["it gave no reason"])[0])
 
 
 def own_speed(folder: Path) -> float | None:
-    """Return the speed at which a begun cell has trained so far, evaluations included.
+    """Return the speed at which a begun experiment has trained so far, evaluations included.
 
     A log that is torn, as a killed process may leave it, tells none; the training itself will see to it.
     """
@@ -134,7 +134,7 @@ class Speeds:
                     self.measured[key] = float(origin["median_steps_per_second"])
 
     def of(self, cell: Cell) -> float | None:
-        """Return the speed of the most similar measurement: this cell, then its task, then its method."""
+        """Return the speed of the most similar measurement: this experiment, then its task, then its method."""
         scores = {
             key: (
                 4 * (key[0] == cell.task) + 2 * (key[1] == cell.learner) + (key[2] == cell.preset),
@@ -147,7 +147,7 @@ class Speeds:
 
 
 def total_seconds(cells: Sequence[Planned], jobs: int) -> tuple[float, int]:
-    """Return the estimated seconds of what can be estimated, and how many cells cannot be."""
+    """Return the estimated seconds of what can be estimated, and how many experiments cannot be."""
     open_cells = [cell for cell in cells if cell.state in (State.BEGUN, State.WAITING)]
     known = [cell.seconds_left for cell in open_cells if cell.seconds_left is not None]
     return sum(known) / max(jobs, 1), len(open_cells) - len(known)
@@ -158,7 +158,7 @@ STATUS = {0: State.FINISHED, STOPPED: State.BEGUN, BUSY: State.BEGUN, LEFT: Stat
 
 
 class Job(NamedTuple):
-    """A cell in progress."""
+    """An experiment in progress."""
 
     planned: Planned
     process: subprocess.Popen[bytes]
@@ -173,16 +173,16 @@ def run_locally(
     train_only: bool = False,
     asked: Requests | None = None,
 ) -> dict[str, State]:
-    """Run cells side by side and return what became of each; Ctrl-C lets every one save before it ends.
+    """Run experiments side by side and return what became of each; Ctrl-C lets every one save before it ends.
 
     A polite request to end (SIGTERM, as `timeout` and batch systems send it) counts as one: workers are sessions of
-    their own and would go on without us. `asked` tells the caller afterwards whether there was one; cells that were
-    not started then are not in the answer.
+    their own and would go on without us. `asked` holds afterwards whether there was one; experiments that were not
+    started then are not in the answer.
     """
     waiting, ended = list(cells), dict[str, State]()
     running: list[Job] = []
     asked = Requests() if asked is None else asked
-    with asked.heard(signal.SIGINT, signal.SIGTERM) as requests, saved_at_end(running):
+    with asked.catching(signal.SIGINT, signal.SIGTERM) as requests, saved_at_end(running):
         told = 0
         while running or (waiting and not requests):
             while waiting and len(running) < jobs and not requests:
@@ -199,7 +199,7 @@ def run_locally(
             if requests.count > told:
                 told = requests.count
                 how = "saves at its next report; Ctrl-C once more ends them" if told == 1 else "ends"
-                report(f"stopping: every cell {how} at once")
+                report(f"stopping: every experiment {how} at once")
                 for job in running:
                     job.process.send_signal(signal.SIGINT if told == 1 else signal.SIGKILL)
             for job in [job for job in running if job.process.poll() is not None]:
@@ -214,7 +214,7 @@ def run_locally(
 
 @contextlib.contextmanager
 def saved_at_end(running: list[Job]) -> Iterator[None]:
-    """Ask cells that still run when a block ends by an error to save and end, since nobody watches them any more."""
+    """Ask experiments that still run when a block ends by an error to save and end: nobody watches them any more."""
     try:
         yield
     finally:
@@ -223,13 +223,13 @@ def saved_at_end(running: list[Job]) -> Iterator[None]:
 
 
 def was_ended(job: Job, told: int) -> bool:
-    """Tell whether somebody ended a cell at once, before it could save: it has not failed, and goes on next time."""
+    """Tell whether somebody ended an experiment before it could save: it has not failed, and goes on next time."""
     asked = (-signal.SIGINT, -signal.SIGTERM, *([-signal.SIGKILL] if told > 1 else []))
     return job.process.returncode in asked
 
 
 def start(planned: Planned, environment: dict[str, str], train_only: bool) -> Job:
-    """Start the worker of one cell, with its output in the cell's own log."""
+    """Start the worker of one experiment, with its output in the experiment's own log."""
     prepare(planned.folder, planned.cell)
     (planned.folder / FAILURE).unlink(missing_ok=True)
     options = [TRAIN_ONLY] if train_only else []
@@ -245,7 +245,7 @@ def start(planned: Planned, environment: dict[str, str], train_only: bool) -> Jo
 
 
 def verdict(job: Job, state: State) -> str:
-    """Return one line about how a cell ended."""
+    """Return one line about how an experiment ended."""
     took = f"{time.monotonic() - job.began:.0f} s"
     if state is State.FAILED:
         return f"FAILED    {job.planned.cell.name} after {took}: {last_words(job.planned.folder)}"
@@ -253,7 +253,7 @@ def verdict(job: Job, state: State) -> str:
 
 
 def last_words(folder: Path) -> str:
-    """Return why a cell failed: its own account, or the end of its log where it had no time for one."""
+    """Return why an experiment failed: its own account, or the end of its log where it had no time for one."""
     if (folder / FAILURE).exists():
         try:
             return read_failure(folder)
@@ -267,7 +267,7 @@ def last_words(folder: Path) -> str:
 
 
 RETRIES = 3
-"""How often a cell is tried again whose node died."""
+"""How often an experiment is tried again whose node died."""
 
 
 class Outcome(NamedTuple):
@@ -275,7 +275,7 @@ class Outcome(NamedTuple):
 
     status: int
     archive: bytes | None
-    """The cell's folder, where the file system is not shared."""
+    """The experiment's folder, where the file system is not shared."""
     node: str
 
 
@@ -286,9 +286,9 @@ def run_on_ray(
     processors: float = 1,
     gpus: float | None = None,
 ) -> dict[str, State]:
-    """Run cells on the cluster at `address` (`auto`: the one this machine belongs to) and return what became of each.
+    """Run experiments on the cluster at `address` (`auto`: this machine's own) and return what became of each.
 
-    A cell asks for `processors` cores and, where the cluster has any, for one GPU.
+    An experiment asks for `processors` cores and, where the cluster has any, for one GPU.
     """
     try:
         ray: Any = importlib.import_module("ray")
@@ -324,7 +324,7 @@ def run_on_ray(
 
 
 def receive(ray: Any, reference: Any, planned: Planned, report: Callable[[str], None]) -> State:
-    """Take one cell's outcome in; a cell whose node died too often is a failed cell, not a failed suite."""
+    """Take one experiment's outcome in; if its node died too often, it failed alone and not the suite."""
     try:
         outcome: Outcome = ray.get(reference)
     except ray.exceptions.RayError as error:
@@ -341,7 +341,7 @@ def receive(ray: Any, reference: Any, planned: Planned, report: Callable[[str], 
 
 
 def run_there(folder: str, cell: dict[str, Any]) -> Outcome:
-    """Run a cell on a node of the cluster: in its own folder if the node sees it, else in a temporary one."""
+    """Run an experiment on a node of the cluster: in its own folder if the node sees it, else in a temporary one."""
     target = Path(folder)
     node = os.uname().nodename
     if (target / "cell.json").exists():
@@ -355,7 +355,7 @@ def run_there(folder: str, cell: dict[str, Any]) -> Outcome:
 def work(folder: Path) -> int:
     """Run the worker in a process of its own, as a local suite does.
 
-    A worker whose node died may outlive it and still hold the cell; then its end is awaited instead of disputed.
+    A worker whose node died may outlive it and still hold the experiment; then its end is awaited instead of disputed.
     """
     command = [sys.executable, "-m", "inbounds.experiments.worker", str(folder)]
     while True:

@@ -1,4 +1,4 @@
-"""The suites as data: which cells answer which question, and which figure or table of the paper that is."""
+"""The suites as data: which experiments answer which question, and which figure or table of the paper that is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVALUATION: dict[str, dict[str, int]] = {
 }
 """How often policies are evaluated while they learn: less often where that takes long."""
 CHECKPOINT_EVERY = 500_000
-"""A checkpoint holds the replay, up to gigabytes, and a cell takes minutes on a GPU."""
+"""A checkpoint holds the replay, up to gigabytes, and an experiment takes minutes on a GPU."""
 BASELINES = ("dpre", "spre", "nfwpo", "flowpg", "focops")
 """Methods with numbers in the paper's tables, cheapest to train first."""
 OTHERS = (
@@ -58,26 +58,26 @@ PREFERENCES = ((0.9, 0.1), (0.5, 0.5), (0.1, 0.9))
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """A question and the cells that answer it; `inbounds benchmark FILE.py:SUITE` runs one that a user writes."""
+    """A question and the experiments that answer it; `inbounds benchmark FILE.py:SUITE` runs one that a user writes."""
 
     name: str
     """Of the folders that hold its runs and its results."""
     question: str
     build: Callable[[], Iterable[Cell]]
-    """Returns the cells."""
+    """Returns the experiments."""
     shows: str = "not in the paper"
     """Where the paper shows it."""
     tasks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The suite's own tasks by the name that its cells use: an `inbounds.Task`, or a function that returns one."""
+    """The suite's own tasks by the name that experiments use: an `inbounds.Task`, or a function that returns one."""
     learners: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The suite's own learners by name: a class, or a function that takes settings."""
 
     def cells(self) -> list[Cell]:
-        """Return the cells, the most informative first."""
+        """Return the experiments, the most informative first."""
         return list(self.build())
 
     def task(self, name: str) -> Task:
-        """Return the task of a cell, one of its own or one of ours."""
+        """Return the task of an experiment, one of its own or one of ours."""
         return as_task(self.tasks[name], name) if name in self.tasks else task_of_cell(name)
 
 
@@ -95,6 +95,10 @@ def _full(task: str, learner: str, preset: str) -> Cell:
     return Cell(task, learner, preset, STEPS[task], training=pairs(how))
 
 
+def _variant(task: str, learner: str, variant: str, settings: dict[str, Any]) -> Cell:
+    return Cell(task, learner, "paper", STEPS[task], variant=variant, settings=pairs(settings))
+
+
 def _scalability() -> Iterator[Cell]:
     for preset in ("default", "paper"):
         yield _full("nsfnet20d", "aram", preset)
@@ -106,41 +110,20 @@ def _ablation_morl() -> Iterator[Cell]:
     for task in ("halfcheetah", "ant"):
         yield Cell(task, "aram", "paper", STEPS[task])
         for preference in PREFERENCES:
-            yield Cell(
-                task,
-                "sosac",
-                "paper",
-                STEPS[task],
-                variant=f"preference-{preference[0]:g}",
-                settings=pairs({"preference": preference}),
-                training=pairs({"preference": preference}),
-            )
+            cell = _variant(task, "sosac", f"preference-{preference[0]:g}", {"preference": preference})
+            yield dataclasses.replace(cell, training=pairs({"preference": preference}))
 
 
 def _sensitivity_penalty() -> Iterator[Cell]:
     for task in ("hoppervel", "ant"):
         for penalty in (0.05, 0.1, 0.2):
-            yield Cell(
-                task,
-                "aram",
-                "paper",
-                STEPS[task],
-                variant=f"penalty-{penalty:g}",
-                settings=pairs({"penalty": penalty}),
-            )
+            yield _variant(task, "aram", f"penalty-{penalty:g}", {"penalty": penalty})
 
 
 def _target_distribution() -> Iterator[Cell]:
     for task in ("halfcheetah", "reacher"):
         for variant, df in (("gaussian", None), ("student", 5.0)):
-            yield Cell(
-                task,
-                "aram",
-                "paper",
-                STEPS[task],
-                variant=f"target-{variant}",
-                settings=pairs({"student_df": df}),
-            )
+            yield _variant(task, "aram", f"target-{variant}", {"student_df": df})
 
 
 REVIEWERS_VARIANTS: dict[str, dict[str, Any]] = {
@@ -154,13 +137,13 @@ REVIEWERS_VARIANTS: dict[str, dict[str, Any]] = {
     "plain-policy-loss": {"preference_samples": 1, "q_snapshots": 0},
 }
 """What reviewers of the paper asked for, as settings of ARAM; acceptance during training and the sweep over
-preferences are recorded by every cell."""
+preferences are recorded by every experiment."""
 
 
 def _reviewers() -> Iterator[Cell]:
     for task in ("halfcheetah", "reacher"):
         for variant, settings in REVIEWERS_VARIANTS.items():
-            yield Cell(task, "aram", "paper", STEPS[task], variant=variant, settings=pairs(settings))
+            yield _variant(task, "aram", variant, settings)
         for learner in ("artd3", "td3"):
             yield Cell(task, learner, "paper", STEPS[task])
     for learner, preset in (("aram", "default"), ("aram", "paper"), ("dpre", "paper"), ("sac", "paper")):
@@ -266,7 +249,7 @@ SUITES = {
         ),
         Suite(
             "wall-clock",
-            "How long does one seed alone take? Run it on an idle machine, one cell at a time.",
+            "How long does one seed alone take? Run it on an idle machine, one experiment at a time.",
             _wall_clock,
             "Figure 3, Table 3",
         ),
@@ -330,7 +313,7 @@ def available_cells(
     presets: tuple[str, ...] = (),
     variants: tuple[str, ...] = (),
 ) -> list[Cell]:
-    """Return the cells whose learner exists here, limited to the tasks, learners, presets and variants asked for."""
+    """Return the experiments whose learner exists here, limited to these tasks, learners, presets and variants."""
     from inbounds.learners.registry import LEARNERS
 
     cells = suite.cells()
@@ -355,7 +338,7 @@ def available_cells(
     ]
     if not found:
         raise ConfigurationError(
-            f"the suite {suite.name} has all that was asked for, but no cell that is all of it. Leave out --tasks, "
+            f"the suite {suite.name} has each of these, but no experiment that is all of it. Leave out --tasks, "
             f"--learners, --presets or --variants."
         )
     return [cell for cell in found if cell.learner in LEARNERS]

@@ -1,4 +1,4 @@
-"""Searches settings of a learner with Optuna: trials are cells, run by the executor that runs suites.
+"""Searches settings of a learner with Optuna: trials are experiments, run by the executor that runs suites.
 
 The study is an SQLite file beside the trials' run folders, so that it can be stopped, continued, and worked on from
 several terminals at once; a trial that was interrupted goes on from its checkpoint.
@@ -24,7 +24,7 @@ MOST_FAILURES = 3
 JUDGE_AGAIN = "Remove it and run the same command again, which repeats the final evaluation only."
 RETURNS = {"final": {"return": [FINITE]}}
 Execute = Callable[[Sequence[Planned]], dict[str, State]]
-"""Runs cells and tells what became of each: processes of this machine, or a Ray cluster."""
+"""Runs experiments and tells what became of each: processes of this machine, or a Ray cluster."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,7 @@ def tune(
 
 
 def cell_of(base: Cell, number: int, settings: Mapping[str, Any]) -> Cell:
-    """Return the cell of one trial."""
+    """Return the experiment of one trial."""
     return dataclasses.replace(
         base, variant=f"trial-{number:04d}", settings=pairs({**dict(base.settings), **settings})
     )

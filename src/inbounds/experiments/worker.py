@@ -1,7 +1,7 @@
-"""Runs one cell: train it or go on, evaluate its last and its best policy, and write the result into its folder.
+"""Runs one experiment: train it or go on, evaluate its last and its best policy, and write the result into its folder.
 
 `python -m inbounds.experiments.worker FOLDER` is a process of its own, so that a crash, an exhausted device or
-a killed machine costs one cell; the folder alone tells what is left to do.
+a killed machine costs one experiment; the folder alone tells what is left to do.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def require_experiment(folder: Path, cell: Cell) -> None:
 
 
 def differences(found: Cell, wanted: Cell) -> str:
-    """Say in which fields two cells differ."""
+    """Say in which fields two experiments differ."""
     one, two = found.as_json(), wanted.as_json()
     return ", ".join(f"{name} {one[name]} instead of {two[name]}" for name in one if one[name] != two[name])
 
 
 def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool = False) -> int:
-    """Train and evaluate a cell; return 0 if it is finished, or the status that says what is left."""
+    """Train and evaluate an experiment; return 0 if it is finished, or the status that says what is left."""
     if not (folder / TRAINED).exists():
         if not train_cell(folder, cell, should_stop):
             return STOPPED
@@ -73,13 +73,13 @@ def run_cell(folder: Path, cell: Cell, should_stop: Any = None, train_only: bool
 
 
 def task_of(cell: Cell) -> Task:
-    """Return the task of a cell: one of ours, or one of the suite or the command that this process works for."""
+    """Return the task of an experiment: one of ours, or one of the suite or the command that this process works for."""
     suite = own_suite()
     return task_of_cell(cell.task) if suite is None else suite.task(cell.task)
 
 
 def command_of(cell: Cell) -> str:
-    """Return the command that trains a cell again: alone, or for the user's own suite as its only cell."""
+    """Return the command that trains an experiment again: alone, or for the user's own suite as its only experiment."""
     if own_suite() is None:
         return cell.command(f"runs/{cell.name}", own_task(cell.task))
     words = ["inbounds", "benchmark", os.environ[OWN_SUITE], "--tasks", cell.task, "--learners", cell.learner]
@@ -89,7 +89,7 @@ def command_of(cell: Cell) -> str:
 
 
 def train_cell(folder: Path, cell: Cell, should_stop: Any) -> bool:
-    """Train a cell, or go on with it where it was begun; tell whether it reached its end."""
+    """Train an experiment, or go on with it where it was begun; tell whether it reached its end."""
     from inbounds.training.api import train
 
     stopped: list[bool] = []
@@ -148,7 +148,7 @@ def write_final(folder: Path, cell: Cell) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the cell of one folder.
+    """Run the experiment of one folder.
 
     Returns 0 when it is finished, 1 when it failed (the folder says why), 3 when it was stopped and can go on,
     4 when another process is at it, 5 when it is trained and was to be no more than that.
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     name, *options = sys.argv[1:] if arguments is None else arguments
     folder = Path(name)
     try:
-        with locked(folder), Requests().heard(signal.SIGINT, signal.SIGTERM) as asked:
+        with locked(folder), Requests().catching(signal.SIGINT, signal.SIGTERM) as asked:
             return work_on(folder, asked, TRAIN_ONLY in options)
     except FolderBusyError as error:
         print(error)
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def work_on(folder: Path, asked: Requests, train_only: bool) -> int:
-    """Run the cell of a folder that nobody else works on."""
+    """Run the experiment of a folder that nobody else works on."""
     if (folder / FINAL).exists():
         return 0
     try:

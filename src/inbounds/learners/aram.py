@@ -2,8 +2,8 @@
 
 Acting: N proposals a_1, ..., a_N ~ pi(. | s; lambda); the first one in C(s) is executed. Only if all N are infeasible,
 the last one is projected onto C(s). During warm-up proposals are uniform in the box, and the fallback is a uniform draw
-from C(s). Evaluation executes tanh(mean) at a fixed preference, projected if it is infeasible. A loaded policy samples
-as in training; `deterministic=True` gives the evaluated action.
+from C(s). Evaluation executes tanh(mean), projected if it is infeasible, at the training's `preference`, (0.9, 0.1) by
+default. A loaded policy samples as in training; `deterministic=True` gives the evaluated action.
 
 Augmented MDP: the executed action gives (s, a, [r, 0], s'); every proposal rejected before it gives a self-loop
 (s, a_i, [0, -K], s). Self-loops have a replay buffer of their own, which provides the fraction eta of a batch.
@@ -31,7 +31,7 @@ import optax
 
 from inbounds.constraints.references import Reference
 from inbounds.learners import losses, normalised_aram
-from inbounds.learners.learner import Learner, proposal_noise
+from inbounds.learners.learner import Learner, proposal_noise, uniform_proposals
 from inbounds.learners.networks import init_critics, init_network, narrow_around
 from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
 from inbounds.learners.settings import require_consistent, require_valid, with_presets
@@ -313,7 +313,7 @@ class Aram(Learner):
         """Draw all N proposals in one forward pass and execute the first feasible one."""
         shape = (observation.shape[1], self.proposals, spec.box.size)
         if is_random:
-            uniform = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
+            uniform = uniform_proposals(keys, shape)
             further = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
             return accept_first(
                 spec.constraint,
@@ -321,14 +321,13 @@ class Aram(Learner):
                 spec.box.rescale(uniform),
                 fallback=lambda seen, last: jax.vmap(spec.constraint.sample)(further, seen),
             )
-        noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is not used
+        noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is not used; it keeps old draws
         noise = jax.vmap(lambda key: proposal_noise(key, shape, self.student_df))(noise_keys)
         policy = jax.vmap(lambda own, seen, preference: self.policy(self.actor(own), spec, seen, preference))(
             state, observation, context
         )
         repeated = jax.tree.map(lambda array: array[..., None, :], policy)
-        proposals = squashed_actions(repeated, spec.box, noise)
-        return accept_first(spec.constraint, observation, proposals)
+        return accept_first(spec.constraint, observation, squashed_actions(repeated, spec.box, noise))
 
     def export(self, state: Any) -> dict[str, Any]:
         """Return the actor; acceptance and projection need nothing else that was learnt."""

@@ -13,9 +13,11 @@ import optax
 
 from inbounds.learners import losses, td3
 from inbounds.learners.aram import AUGMENTED, REAL, Aram, self_loops
-from inbounds.learners.learner import Learner, Memory, Metrics, Outcome, Spec, real_transitions
+from inbounds.learners.learner import Learner, real_transitions, uniform_proposals
 from inbounds.learners.networks import init_critics, init_network
+from inbounds.learners.sac import Trained, after_step
 from inbounds.learners.settings import NetworkSettings, require_valid, with_presets
+from inbounds.learners.step import Memory, Metrics, Outcome, Spec
 from inbounds.learners.td3 import DeterministicActorCritic, DeterministicState
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.box import from_levels, level_count, to_levels
@@ -71,8 +73,8 @@ class ArTd3(DeterministicActorCritic):
         """Take the first feasible proposal: noise around the actor's output, or uniform at first."""
         shape = (observation.shape[1], self.proposals, spec.box.size)
         if is_random:
-            squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
-            return accept_first(spec.constraint, observation, spec.box.rescale(squashed))
+            proposals = spec.box.rescale(uniform_proposals(keys, shape))
+            return accept_first(spec.constraint, observation, proposals)
         noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
         output = jax.vmap(apply_network)(state.actor, observation)
         query = Query(observation[..., None, :], output[..., None, :], noise)
@@ -100,15 +102,6 @@ class ArTd3(DeterministicActorCritic):
 DISCRETE_PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"eta": 0.2, "penalty": 0.2}}
 
 
-class Trained(NamedTuple):
-    """What gradients change, under one optimiser."""
-
-    actor: Network
-    critic: Network
-    """Twin critics, stacked on a leading axis of two."""
-    log_alpha: jax.Array
-
-
 class DiscreteAramState(NamedTuple):
     """Everything that changes while learning, and nothing else."""
 
@@ -127,8 +120,8 @@ class UpdateNoise(NamedTuple):
 
 def negative_entropy(logits: jax.Array) -> jax.Array:
     """Return E[log pi(a|s)] of independent categorical entries (..., entries, levels), exactly."""
-    log_share = jax.nn.log_softmax(logits)
-    return jnp.sum(jnp.exp(log_share) * log_share, axis=(-2, -1))
+    log_probability = jax.nn.log_softmax(logits)
+    return jnp.sum(jnp.exp(log_probability) * log_probability, axis=(-2, -1))
 
 
 def log_density(logits: jax.Array, level: jax.Array) -> jax.Array:
@@ -303,12 +296,7 @@ class DiscreteAram(NetworkSettings, Learner):
     ) -> tuple[DiscreteAramState, Metrics]:
         """Take one step of actor, critics and alpha on one minibatch, then move the target critic."""
         gradient, metrics = jax.grad(self.total_loss, has_aux=True)(state.trained, state, spec, batch, noise)
-        if self.alpha is not None:
-            gradient = gradient._replace(log_alpha=jnp.zeros(()))
-        change, optimiser = self.optimiser().update(gradient, state.optimiser)
-        trained = optax.apply_updates(state.trained, change)
-        target = optax.incremental_update(trained.critic, state.target_critic, self.tau)
-        return DiscreteAramState(trained, target, optimiser), metrics
+        return after_step(self, state, gradient), metrics
 
     def values(
         self, critic: Network, spec: Spec, observation: jax.Array, preference: jax.Array, level: jax.Array

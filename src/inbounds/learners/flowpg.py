@@ -64,7 +64,7 @@ class FlowPg(DeterministicActorCritic):
     flow_learning_rate: float = 1e-3
     """Adam's step size at the beginning."""
     flow_rate_left: float = 0.01
-    """Share of it that is left at the end, along a cosine; 1 keeps it as it is."""
+    """Fraction of it that is left at the end, along a cosine; 1 keeps it as it is."""
     flow_gradient_limit: float = 1.0
     """Largest norm of a gradient."""
     flow_width: float = 0.02
@@ -174,6 +174,6 @@ class FlowPg(DeterministicActorCritic):
         key: jax.Array,
         count: int,
     ) -> jax.Array:
-        """Return the flow's action as often as asked, without noise and before any projection."""
+        """Return the flow's action `count` times, without noise and before any projection."""
         action = self.mode(state, spec, observation, preference)
         return jnp.broadcast_to(action[..., None, :], (*action.shape[:-1], count, action.shape[-1]))

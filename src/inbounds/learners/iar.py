@@ -201,8 +201,8 @@ def valid_score(log_density: jax.Array, others: jax.Array, is_valid: jax.Array) 
 class Iar(Learner):
     """IAR-A2C (Chen et al. 2023): advantage actor-critic on pi'(a|s) = pi(a|s) / Z(s) for valid a.
 
-    Proposals are drawn together and tested by the oracle; the first valid one acts. Nothing but membership is asked
-    of the set, except that a state without a single valid proposal takes the constraint's nearest valid action.
+    Proposals are drawn together and tested by the oracle; the first valid one acts. Of the set the learner needs
+    membership alone, except that a state without a single valid proposal takes the constraint's nearest valid action.
     """
 
     preset: str = "default"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -13,7 +14,7 @@ from inbounds.constraints.sum_band import SumBand
 from inbounds.errors import ConfigurationError
 from inbounds.learners import sac, td3
 from inbounds.learners.costs import add_calls
-from inbounds.learners.learner import Outcome, Spec, project_proposals
+from inbounds.learners.learner import Learner, Outcome, Spec, project_proposals
 from inbounds.learners.sac import StochasticActorCritic, StochasticState
 from inbounds.learners.settings import with_presets
 from inbounds.learners.td3 import (
@@ -21,7 +22,7 @@ from inbounds.learners.td3 import (
     DeterministicActorCritic,
     DeterministicState,
     TargetAction,
-    drawn_through_layer,
+    draw_through_layer,
 )
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.gaussian import Gaussian, Squashed, log_normal, sample
@@ -59,6 +60,23 @@ APPROPT_PRESETS: dict[str, dict[str, Any]] = {
         "policy_delay": 1,
     },
 }
+
+
+def counting(cause: str) -> Callable[..., Any]:
+    """Return an `adapt` that counts one solver call of this cause for every executed action."""
+
+    def adapt(
+        learner: Learner,
+        state: Any,
+        spec: Spec,
+        draw: Draw,
+        outcome: Outcome,
+        step: jax.Array,
+        is_random: bool,
+    ) -> Any:
+        return state._replace(calls=add_calls(state.calls, {cause: draw.action.shape[0]}))
+
+    return adapt
 
 
 @with_presets(OPTLAYER_PRESETS)
@@ -114,17 +132,7 @@ class OptLayer(DeterministicActorCritic):
         step = super().actor_step(actor, state, spec, observation)._replace(calls={LAYER: len(observation)})
         return td3.penalised(step, self.penalty, spec, observation, self.squashed(actor, observation))
 
-    def adapt(
-        self,
-        state: DeterministicState,
-        spec: Spec,
-        draw: Draw,
-        outcome: Outcome,
-        step: jax.Array,
-        is_random: bool,
-    ) -> DeterministicState:
-        """Count one call of the layer for every action."""
-        return state._replace(calls=add_calls(state.calls, {LAYER: draw.action.shape[0]}))
+    adapt = counting(LAYER)
 
 
 @with_presets(APPROPT_PRESETS)
@@ -156,11 +164,7 @@ class ApprOpt(DeterministicActorCritic):
         """Return the head that shifts and clamps the actor's output."""
         return Allocation(leaky=self.leaky)
 
-    def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
-        """Execute what the layer returns; validity is reported for the actor's own output."""
-        return drawn_through_layer(
-            spec, observation, squashed, self.bounded(layer, spec, observation, squashed)
-        )
+    draw = draw_through_layer
 
     def actor_step(
         self, actor: Network, state: DeterministicState, spec: Spec, observation: jax.Array
@@ -191,11 +195,7 @@ class Drad(DeterministicActorCritic):
         """Return the head that moves the actor's output along its ray into the set."""
         return AlongRay(smooth=self.smooth)
 
-    def draw(self, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array) -> Draw:
-        """Execute what the layer makes of the noisy output."""
-        return drawn_through_layer(
-            spec, observation, squashed, self.bounded(layer, spec, observation, squashed)
-        )
+    draw = draw_through_layer
 
     def target_action(
         self, state: DeterministicState, spec: Spec, observation: jax.Array, noise: jax.Array
@@ -206,17 +206,7 @@ class Drad(DeterministicActorCritic):
             action = self.bounded(state.layer, spec, observation, action)
         return TargetAction(projected_along_ray(spec, observation, action + noise), {})
 
-    def adapt(
-        self,
-        state: DeterministicState,
-        spec: Spec,
-        draw: Draw,
-        outcome: Outcome,
-        step: jax.Array,
-        is_random: bool,
-    ) -> DeterministicState:
-        """Count one centre for every state that was acted in."""
-        return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))
+    adapt = counting(CENTRE)
 
 
 @with_presets(td3.PRESETS)
@@ -269,14 +259,4 @@ class Srad(StochasticActorCritic):
         spread = jax.tree.map(lambda leaf: leaf[..., None, :], proposal)
         return jnp.asarray(spec.box.rescale_unbounded(sample(spread, noise)))
 
-    def adapt(
-        self,
-        state: StochasticState,
-        spec: Spec,
-        draw: Draw,
-        outcome: Outcome,
-        step: jax.Array,
-        is_random: bool,
-    ) -> StochasticState:
-        """Count one centre for every state that was acted in."""
-        return state._replace(calls=add_calls(state.calls, {CENTRE: draw.action.shape[0]}))
+    adapt = counting(CENTRE)

@@ -22,6 +22,7 @@ __all__ = [
     "project_proposals",
     "proposal_noise",
     "real_transitions",
+    "uniform_proposals",
 ]
 
 
@@ -46,6 +47,11 @@ def proposal_noise(key: jax.Array, shape: tuple[int, ...], student_df: float | N
     return jax.random.t(key, student_df, shape, jnp.float32)
 
 
+def uniform_proposals(keys: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Draw uniformly from [-1, 1] for every seed: the proposals of the random warm-up."""
+    return jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
+
+
 class Learner(StepFunctions):
     """Settings plus pure functions; everything that changes is in the state that they pass on.
 
@@ -55,6 +61,11 @@ class Learner(StepFunctions):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}}
     """Named sets of settings, which `with_presets` fills."""
+
+    @property
+    def preset(self) -> str:
+        """Return the name of the set that the settings were taken from; a learner with presets has a field for it."""
+        return "default"
 
     # What is trained ---------------------------------------------------------------------------------------------
 
@@ -69,7 +80,7 @@ class Learner(StepFunctions):
         return False
 
     def starts_warm(self, spec: Spec) -> bool:
-        """Return whether the first policy is the task's reference action, and so worth an evaluation."""
+        """Return whether the first policy is the task's reference action, so that it is evaluated too."""
         return False
 
     # The policy --------------------------------------------------------------------------------------------------

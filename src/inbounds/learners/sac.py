@@ -13,17 +13,10 @@ import optax
 
 from inbounds.learners import losses
 from inbounds.learners.costs import Calls, call_metrics, no_calls, violation_penalty
-from inbounds.learners.learner import (
-    Learner,
-    Memory,
-    Metrics,
-    Outcome,
-    Spec,
-    project_proposals,
-    real_transitions,
-)
+from inbounds.learners.learner import Learner, project_proposals, real_transitions, uniform_proposals
 from inbounds.learners.networks import init_critics, init_network
 from inbounds.learners.settings import NetworkSettings, with_presets
+from inbounds.learners.step import Memory, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.gaussian import Gaussian, Squashed, gaussian_of, squash
 from inbounds.policies.heads import Head, SquashedGaussian
@@ -63,6 +56,16 @@ class StochasticState(NamedTuple):
 def policy_losses(values: jax.Array, log_density: jax.Array, alpha: jax.Array) -> jax.Array:
     """Return alpha log pi(a|s) - min_j Q_j(s, a) of every sample; `values` is (batch, twins, 1)."""
     return alpha * log_density - jnp.min(values[..., 0], axis=-1)
+
+
+def after_step(learner: Any, state: Any, gradient: Trained) -> Any:
+    """Return the state after Adam's step on actor, critics and a tuned alpha, with the target critics moved."""
+    if learner.alpha is not None:
+        gradient = gradient._replace(log_alpha=jnp.zeros(()))
+    change, optimiser = learner.optimiser().update(gradient, state.optimiser)
+    trained = optax.apply_updates(state.trained, change)
+    target = optax.incremental_update(trained.critic, state.target_critic, learner.tau)
+    return state._replace(trained=trained, target_critic=target, optimiser=optimiser)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,12 +154,10 @@ class StochasticActorCritic(NetworkSettings, Learner):
         """Draw one action from the policy, or uniformly at first, and let the projection correct it."""
         shape = (observation.shape[1], spec.box.size)
         if is_random:
-            squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
-        else:
-            noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
-            proposal = jax.vmap(self.proposal)(state.trained.actor, observation)
-            squashed = self.sample(spec, observation, proposal, noise).value
-        return self.draw(spec, observation, squashed)
+            return self.draw(spec, observation, uniform_proposals(keys, shape))
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
+        proposal = jax.vmap(self.proposal)(state.trained.actor, observation)
+        return self.draw(spec, observation, self.sample(spec, observation, proposal, noise).value)
 
     def export(self, state: StochasticState) -> dict[str, Any]:
         """Return the actor: projection needs nothing else that was learnt."""
@@ -181,13 +182,7 @@ class StochasticActorCritic(NetworkSettings, Learner):
     ) -> tuple[StochasticState, Metrics]:
         """Take one step of actor, critics and alpha on one minibatch, then move the target critics."""
         gradient, metrics = jax.grad(self.total_loss, has_aux=True)(state.trained, state, spec, batch, noise)
-        if self.alpha is not None:
-            gradient = gradient._replace(log_alpha=jnp.zeros(()))
-        change, optimiser = self.optimiser().update(gradient, state.optimiser)
-        trained = optax.apply_updates(state.trained, change)
-        target = optax.incremental_update(trained.critic, state.target_critic, self.tau)
-        state = state._replace(trained=trained, target_critic=target, optimiser=optimiser)
-        return state, metrics | call_metrics(state.calls)
+        return after_step(self, state, gradient), metrics | call_metrics(state.calls)
 
     def total_loss(
         self, trained: Trained, state: StochasticState, spec: Spec, batch: Transition, noise: jax.Array

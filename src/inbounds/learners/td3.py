@@ -15,17 +15,10 @@ import optax
 
 from inbounds.learners import losses
 from inbounds.learners.costs import Calls, add_calls, call_metrics, no_calls, violation_penalty
-from inbounds.learners.learner import (
-    Learner,
-    Memory,
-    Metrics,
-    Outcome,
-    Spec,
-    project_proposals,
-    real_transitions,
-)
+from inbounds.learners.learner import Learner, project_proposals, real_transitions, uniform_proposals
 from inbounds.learners.networks import init_critics, init_network
 from inbounds.learners.settings import NetworkSettings, with_presets
+from inbounds.learners.step import Memory, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw
 from inbounds.policies.heads import Deterministic, Query
 from inbounds.policies.networks import Network, apply_network, q_values
@@ -177,12 +170,11 @@ class DeterministicActorCritic(NetworkSettings, Learner):
         """Add noise to the actor's output, or draw uniformly at first, before any layer and projection."""
         shape = (observation.shape[1], spec.box.size)
         if is_random:
-            squashed = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))(keys)
-        else:
-            noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
-            centre = jax.vmap(self.squashed)(state.actor, observation)
-            squashed = jnp.clip(centre + self.exploration * noise, -1.0, 1.0)
-        return self.draw(state.layer, spec, observation, squashed)
+            return self.draw(state.layer, spec, observation, uniform_proposals(keys, shape))
+        centre = jax.vmap(self.squashed)(state.actor, observation)
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape))(keys)
+        noisy = jnp.clip(centre + self.exploration * noise, -1.0, 1.0)
+        return self.draw(state.layer, spec, observation, noisy)
 
     def export(self, state: DeterministicState) -> dict[str, Any]:
         """Return the actor and the frozen parameters of the head."""
@@ -197,7 +189,7 @@ class DeterministicActorCritic(NetworkSettings, Learner):
         key: jax.Array,
         count: int,
     ) -> jax.Array:
-        """Return the actor's output as often as asked, without noise and before any layer or projection."""
+        """Return the actor's output `count` times, without noise and before any layer or projection."""
         raw = spec.box.rescale(self.squashed(state.actor, observation))
         return jnp.broadcast_to(raw[..., None, :], (*raw.shape[:-1], count, raw.shape[-1]))
 
@@ -274,13 +266,17 @@ def penalised(
     return step._replace(loss=step.loss + weight * jnp.mean(violation_penalty(spec, observation, squashed)))
 
 
-def drawn_through_layer(spec: Spec, observation: jax.Array, raw: jax.Array, bounded: jax.Array) -> Draw:
+def draw_through_layer(
+    learner: DeterministicActorCritic, layer: Any, spec: Spec, observation: jax.Array, squashed: jax.Array
+) -> Draw:
     """Execute the layer's action; validity is reported for the actor's own, which the layer corrects.
 
-    A projection stands behind the layer: it is only ever computed, and counted, if rounding left the set.
+    It takes the place of `DeterministicActorCritic.draw`. A projection stands behind the layer: it is only ever
+    computed, and counted, if rounding left the set.
     """
+    bounded = learner.bounded(layer, spec, observation, squashed)
     draw = project_proposals(spec.constraint, observation, spec.box.rescale(bounded)[..., None, :])
-    proposal = spec.box.rescale(raw)
+    proposal = spec.box.rescale(squashed)
     is_feasible = spec.constraint.contains(observation, proposal)
     return draw._replace(
         proposals=proposal[..., None, :],

@@ -139,7 +139,7 @@ def draw_projections(results: Sequence[Result]) -> Figure | None:
 
 
 def draw_acceptance(results: Sequence[Result]) -> Figure | None:
-    """Draw the share of proposals that were feasible during training (asked for by reviewers)."""
+    """Draw the fraction of proposals that were feasible during training (asked for by reviewers)."""
     drawn = [result for result in results if result.training["step"]]
     if not drawn:
         return None

@@ -79,7 +79,7 @@ VALID_ACTION_RATE: dict[tuple[str, str], Published] = {
     for task, pairs in _VALID.items()
     for learner, pair in zip(_VALID_COLUMNS, pairs, strict=True)
 }
-"""By task and learner: share of raw policy samples that are feasible."""
+"""By task and learner: fraction of raw policy samples that are feasible."""
 
 RETURN: dict[tuple[str, str], Published] = {
     (task, learner): Published(_scaled(pair[0], scale), _scaled(pair[1], scale), "Table 4", _TASKS[task])

@@ -100,7 +100,7 @@ def probability_of_improvement_interval(
 
 
 class Profile(NamedTuple):
-    """A performance profile: the share of runs above each threshold, with a pointwise interval."""
+    """A performance profile: the fraction of runs above each threshold, with a pointwise interval."""
 
     thresholds: NDArray[np.float64]
     share: NDArray[np.float64]
@@ -111,7 +111,7 @@ class Profile(NamedTuple):
 def performance_profile(
     scores: ArrayLike, thresholds: ArrayLike, resamples: int = 2_000, seed: int = 0, confidence: float = 0.95
 ) -> Profile:
-    """Return the share of runs whose (normalised) score exceeds each threshold, averaged over tasks."""
+    """Return the fraction of runs whose (normalised) score exceeds each threshold, averaged over tasks."""
     array, levels = as_scores(scores), np.asarray(thresholds, dtype=np.float64)
 
     def share(sample: Scores) -> NDArray[np.float64]:

@@ -170,11 +170,11 @@ def violations_table(results: Sequence[Result]) -> str:
             steps = sum(result.environment_steps for result in found)
             worst = max(result.worst_violation for result in found)
             rows.append((f"`{suite}`", f"{len(found)}", f"{steps:,}", f"{worst:g}"))
-    return markdown(("suite", "cells", "steps of training", "worst violation in evaluations"), rows)
+    return markdown(("suite", "experiments", "steps of training", "worst violation in evaluations"), rows)
 
 
 def find(results: Sequence[Result], suite: str, task: str, method: str) -> Result | None:
-    """Return the result of one cell."""
+    """Return the result of one experiment."""
     return next((r for r in results if (r.suite, r.task, r.method) == (suite, task, method)), None)
 
 
@@ -207,7 +207,7 @@ def counted(results: Sequence[Result]) -> str:
     """Return how much of a suite is there; what it shows is for the reader to see."""
     complete = sum(result.is_complete for result in results)
     shorter = f"{len(results) - complete} trained for fewer steps or seeds" if complete < len(results) else ""
-    return ", ".join(filter(None, (f"{complete} cells complete", shorter)))
+    return ", ".join(filter(None, (f"{complete} experiments complete", shorter)))
 
 
 ARTEFACTS = (

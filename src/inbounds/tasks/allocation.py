@@ -8,7 +8,7 @@ convex.
 from __future__ import annotations
 
 import itertools
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -20,9 +20,9 @@ from inbounds.constraints.arrays import Array, convert, is_jax, stack_rows, tota
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
-from inbounds.tasks.environment import CompiledStep, HostEnvironments
-from inbounds.tasks.task import AssembledTask, Task
+from inbounds.tasks.compiled_gymnasium import task_of_compiled
+from inbounds.tasks.environment import CompiledStep
+from inbounds.tasks.task import Task
 
 ZONES, BIKES, CAPACITY, LARGEST_STEP = 5, 15, 6, 3
 HORIZON = 20
@@ -86,7 +86,6 @@ class RingAllocation(Constraint):
 
     def interior(self, at: Situation, dimension: int) -> Array:
         """Return one of the allowed actions: a set of single points has no interior."""
-        del dimension
         return convert(self.allowed[0], at.xp, at.dtype, at.device)
 
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
@@ -201,35 +200,17 @@ def allocation_environment() -> AllocationEnvironment:
 
 def allocation_task() -> Task:
     """Return the discrete task; its actions are whole numbers, in bikes."""
-    constraint, environment = RingAllocation(), allocation_environment()
-    low, high = np.zeros(ZONES, np.float32), np.full(ZONES, CAPACITY, np.float32)
-
-    def host(count: int, threads: int) -> HostEnvironments:
-        del threads  # XLA decides how many it uses
-        return CompiledBatch(environment, constraint, count, task_name="allocation")
-
-    return AssembledTask(
+    return task_of_compiled(
+        allocation_environment(),
+        RingAllocation(),
         name="allocation",
-        constraint=constraint,
-        observation_size=ZONES,
-        action_low=low,
-        action_high=high,
-        horizon=HORIZON,
+        action_low=np.zeros(ZONES, np.float32),
+        action_high=np.full(ZONES, CAPACITY, np.float32),
         reward_divisor=REWARD_DIVISOR,
         reward_shift=REWARD_SHIFT,
         source="made for comparing discrete methods; not in the paper",
         environment_id="inbounds/Allocation-v0",
-        host=host,
-        compiled=allocation_environment,
         ends_only_in_failure=True,
-        make_environment=partial(
-            GuardedGymnasium,
-            environment,
-            constraint,
-            action_low=low,
-            action_high=high,
-            task_name="allocation",
-        ),
         observation_names=tuple(
             f"share of its capacity that zone {zone + 1} will need" for zone in range(ZONES)
         ),

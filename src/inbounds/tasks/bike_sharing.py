@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, SumBand, obs
 from inbounds.errors import InvalidInputError, UnknownNameError
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
-from inbounds.tasks.environment import CompiledStep, HostEnvironments
-from inbounds.tasks.task import AssembledTask, Task
+from inbounds.tasks.compiled_gymnasium import task_of_compiled
+from inbounds.tasks.environment import CompiledStep
+from inbounds.tasks.task import Task
 
 LEAST_DEMAND = 5
 """Fewest trips that riders ask for between two zones in one epoch."""
@@ -231,7 +231,6 @@ class BikeSharing:
 
     def step(self, state: BikeSharingState, action: jax.Array, key: jax.Array) -> CompiledStep:
         """Move the bikes and serve an epoch; `key` is not used: demand follows from the episode's own key."""
-        del key
         system = self.system
         allocation = nearest_integer_allocation(action, system.bikes, system.least, system.capacity)
         demand = self.demand(state.demand_key, state.epoch)
@@ -291,7 +290,6 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
     if name not in SYSTEMS:
         raise UnknownNameError("bike-sharing task", name, SYSTEMS, "Use one of these names.")
     system = SYSTEMS[name]
-    environment = compiled_bike_sharing(system)
     low = np.full(system.zones, system.least, np.float32)
     high = np.full(system.zones, system.capacity, np.float32)
     band = SumBand(total=system.bikes, tolerance=tolerance, low=system.least, high=system.capacity)
@@ -302,35 +300,20 @@ def bike_sharing_task(name: str, tolerance: float = 5.0) -> Task:
 
         return draw_bike_sharing(state, action, system=system, tolerance=tolerance)
 
-    def host(count: int, threads: int) -> HostEnvironments:
-        del threads  # XLA decides how many it uses
-        return CompiledBatch(environment, constraint, count, task_name=name)
-
     places = [f"zone {zone + 1}" for zone in range(system.zones)]
-    return AssembledTask(
+    return task_of_compiled(
+        compiled_bike_sharing(system),
+        constraint,
         name=name,
-        constraint=constraint,
-        observation_size=environment.observation_size,
         action_low=low,
         action_high=high,
-        horizon=environment.horizon,
+        draw=draw,
         reward_divisor=system.reward_divisor,
         reward_shift=system.reward_shift,
         evaluation_episodes=100,
         source=f"bike sharing with {system.zones} zones (appendix on experimental configurations)",
         environment_id=system.environment_id,
-        host=host,
-        compiled=partial(compiled_bike_sharing, system),
         ends_only_in_failure=True,
-        make_environment=partial(
-            GuardedGymnasium,
-            environment,
-            constraint,
-            action_low=low,
-            action_high=high,
-            task_name=name,
-            draw=draw,
-        ),
         observation_names=(
             *(f"trips asked for in the last epoch from {place}" for place in places),
             *(f"bikes standing in {place}" for place in places),

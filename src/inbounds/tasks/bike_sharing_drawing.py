@@ -26,8 +26,9 @@ from inbounds.tasks.drawing import (
     PURPLE,
     SKY,
     draw_gauge,
-    new_figure,
+    new_canvas,
     pixels,
+    stretched,
 )
 
 if TYPE_CHECKING:
@@ -92,10 +93,7 @@ def draw_bike_sharing(
 
     Before the first epoch there is no action; the gauge then shows that nothing is used.
     """
-    figure = new_figure(WIDTH, HEIGHT)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
+    figure, axes = new_canvas(WIDTH, HEIGHT)
     title = f"Bike sharing: {system.bikes} bikes, {system.zones} zones"
     axes.text(30, 565, title, fontsize=15, weight="bold", color=INK, va="center")
     _draw_map(axes, state, system)
@@ -104,15 +102,14 @@ def draw_bike_sharing(
     _draw_costs(axes, state)
     asked = float(np.sum(action)) if state.epoch > 0 else float(system.bikes)
     use = abs(asked - system.bikes) / tolerance
-    label = f"sum asked: {asked:.1f} ({system.bikes} ± {tolerance:g})"
+    label = f"sum requested: {asked:.1f} ({system.bikes} ± {tolerance:g})"
     return draw_gauge(pixels(figure)[..., :3], use, label)
 
 
 def _draw_map(axes: Axes, state: BikeSharingState, system: BikeSharingSystem) -> None:
     points = zone_positions(system.distance_matrix())
     # Each axis is stretched on its own: that the map is easy to read matters more than its proportions.
-    low, high = np.array([MAP_LEFT, MAP_BOTTOM]), np.array([MAP_RIGHT, MAP_TOP])
-    points = low + (points - points.min(axis=0)) / np.ptp(points, axis=0) * (high - low)
+    points = stretched(points, (MAP_LEFT, MAP_BOTTOM), (MAP_RIGHT, MAP_TOP))
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1)[np.triu_indices(system.zones, 1)]
     radius = min(66.0, 0.36 * float(apart.min()))
     for i in range(system.zones):

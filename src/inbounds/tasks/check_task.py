@@ -24,7 +24,7 @@ from inbounds.tasks.task_report import Finding, TaskReport, recommended
 STATES, SAMPLES = 100, 1_000
 """Visited states at which the set is compared with its box, and uniform actions of the box at each."""
 COMPILED_STATES = 8
-"""Visited states about which the set is asked at once in a compiled function, as training does."""
+"""Visited states in which the set is evaluated at once in a compiled function, as in training."""
 UNIT_CHANGERS = ("RescaleAction", "ClipAction", "TransformAction", "NormalizeAction")
 """Wrappers after which actions have other units than those of the simulator."""
 
@@ -234,7 +234,7 @@ def about_the_set(task: Task, played: Played, rng: np.random.Generator) -> tuple
 
 
 def about_compiled_answers(task: Task, played: Played, rng: np.random.Generator) -> Iterator[Finding]:
-    """Ask the set what training asks: about many states at once, in float32, compiled and mapped over seeds."""
+    """Evaluate the set as training does: in many states at once, in float32, compiled and mapped over seeds."""
     import jax
 
     chosen = np.linspace(0, len(played.observations) - 1, min(COMPILED_STATES, len(played.observations)))
@@ -254,7 +254,7 @@ def about_compiled_answers(task: Task, played: Played, rng: np.random.Generator)
         reason = str(error).partition("\n")[0]
         yield Finding(
             "problem",
-            f"training asks about {len(observations)} states at once in a compiled function, and the constraint fails "
+            f"training evaluates {len(observations)} states at once in a compiled function, and the constraint fails "
             f"there with {type(error).__name__}: {reason}",
             "If a constraint of your own is part of it, use array-API functions that keep leading axes, and try it "
             "with ib.check_constraint. If not, report this error with the constraint.",

@@ -18,9 +18,17 @@ from numpy.typing import NDArray
 
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, SimulationError
 from inbounds.tasks.action_guard import ActionGuard
-from inbounds.tasks.environment import CompiledEnvironment, CompiledStep, Step
+from inbounds.tasks.environment import (
+    CompiledEnvironment,
+    CompiledStep,
+    ExplainsFailure,
+    HostEnvironments,
+    Step,
+    require_render_mode,
+)
 from inbounds.tasks.guard import EpisodeGuard
 from inbounds.tasks.spaces import ConstrainedBox
+from inbounds.tasks.task import AssembledTask, Task
 
 if TYPE_CHECKING:
     from inbounds.constraints import Constraint
@@ -90,8 +98,9 @@ def refuse_broken(environment: CompiledEnvironment, step: CompiledStep, task_nam
     broken = np.flatnonzero(~np.isfinite(np.asarray(step.reward)))
     if broken.size:
         member = jax.tree.map(lambda leaf: np.asarray(leaf)[broken[0]], step.state.state)
-        explain = getattr(environment, "explain_failure", None)
-        reason = explain(member) if explain else "its reward is not a finite number"
+        reason = "its reward is not a finite number"
+        if isinstance(environment, ExplainsFailure):
+            reason = environment.explain_failure(member)
         raise SimulationError(
             f"{task_name}: environment {broken[0]} of {len(np.asarray(step.reward))} failed: {reason}. "
             "Nothing was advanced; reset the environment, and report the action if it was feasible."
@@ -134,10 +143,7 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], Any]):
         render_mode: str | None = None,
     ) -> None:
         """Wrap `environment`; `draw` makes the pictures of `render_mode="rgb_array"`."""
-        if render_mode not in (None, "rgb_array"):
-            raise ConfigurationError(
-                f"{task_name}: render_mode={render_mode!r} is unknown; use 'rgb_array' or None."
-            )
+        require_render_mode(render_mode, task_name)
         if render_mode is not None and draw is None:
             raise ConfigurationError(f"{task_name} has no drawing; make it with render_mode=None.")
         self.metadata = {"render_modes": ["rgb_array"] if draw else [], "render_fps": 10}
@@ -334,3 +340,41 @@ class CompiledBatch:
 
     def close(self) -> None:
         """Release nothing: compiled environments hold no threads and no files."""
+
+
+def task_of_compiled(
+    environment: CompiledEnvironment,
+    constraint: Constraint,
+    *,
+    name: str,
+    action_low: NDArray[np.float32],
+    action_high: NDArray[np.float32],
+    draw: Draw | None = None,
+    **others: Any,
+) -> Task:
+    """Return the task of a compiled environment; `others` are the fields of `Task` that do not follow from it."""
+
+    def host(count: int, threads: int) -> HostEnvironments:
+        """Make a batch; `threads` is not used, because XLA decides how many it takes."""
+        return CompiledBatch(environment, constraint, count, task_name=name)
+
+    return AssembledTask(
+        name=name,
+        constraint=constraint,
+        observation_size=environment.observation_size,
+        action_low=action_low,
+        action_high=action_high,
+        horizon=environment.horizon,
+        host=host,
+        compiled=lambda: environment,
+        make_environment=partial(
+            GuardedGymnasium,
+            environment,
+            constraint,
+            action_low=action_low,
+            action_high=action_high,
+            task_name=name,
+            draw=draw,
+        ),
+        **others,
+    )

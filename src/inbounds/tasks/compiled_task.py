@@ -20,11 +20,11 @@ import numpy as np
 
 from inbounds.constraints import Box, Constraint
 from inbounds.errors import ConfigurationError
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium, ShowingPreviousAction
+from inbounds.tasks.compiled_gymnasium import ShowingPreviousAction, task_of_compiled
 from inbounds.tasks.environment import (
     CompiledEnvironment,
     CompiledStep,
-    HostEnvironments,
+    NamesParts,
     refuse_other_shapes,
     refuse_wrapped,
     require_horizon,
@@ -42,7 +42,7 @@ from inbounds.tasks.gymnasium_task import (
     with_places,
 )
 from inbounds.tasks.named_parts import Flattening, Part, flattening_of_space, reads_previous_action
-from inbounds.tasks.task import AssembledTask, Task, require_discount, require_reward_scale
+from inbounds.tasks.task import Task, require_discount, require_reward_scale
 
 if TYPE_CHECKING:
     Observe = Callable[[Any], jax.Array | Mapping[str, jax.Array]]
@@ -96,7 +96,8 @@ def from_compiled(
     size = environment.action_size
     low, high = (np.broadcast_to(np.asarray(side, np.float32), (size,)) for side in (action_low, action_high))
     space = gymnasium.spaces.Box(low, high, dtype=np.float32)
-    parts = getattr(environment, "observation_parts", (("observation", environment.observation_size),))
+    whole = (("observation", environment.observation_size),)
+    parts = environment.observation_parts if isinstance(environment, NamesParts) else whole
     observations = Flattening(
         "observation", tuple(Part(part, (part,), (n,), np.dtype(np.float32)) for part, n in parts)
     )
@@ -115,31 +116,16 @@ def from_compiled(
     stepped: CompiledEnvironment = environment if first is None else ShowingPreviousAction(environment, first)
     refuse_other_shapes(stepped, task_name)
 
-    def host(count: int, threads: int) -> HostEnvironments:
-        del threads  # XLA decides how many it uses
-        return CompiledBatch(stepped, joint, count, task_name=task_name)
-
-    return AssembledTask(
+    return task_of_compiled(
+        stepped,
+        joint,
         name=task_name,
-        constraint=joint,
-        observation_size=stepped.observation_size,
         action_low=bounds.low,
         action_high=bounds.high,
-        horizon=stepped.horizon,
         reward_divisor=float(reward_divisor),
         reward_shift=float(reward_shift),
         source="a compiled environment of the user",
         environment_id="",
-        host=host,
-        compiled=lambda: stepped,
-        make_environment=functools.partial(
-            GuardedGymnasium,
-            stepped,
-            joint,
-            action_low=bounds.low,
-            action_high=bounds.high,
-            task_name=task_name,
-        ),
         observation_names=entry_names(interface.observation_parts),
         action_names=entry_names(actions.named_sizes()),
         observation_parts=interface.observation_parts,
@@ -278,8 +264,7 @@ class BraxFunctions:
         return self._moved(self.env.reset(key))
 
     def step(self, state: Any, action: jax.Array, key: jax.Array) -> Moved:
-        """Advance; what is random follows from the state."""
-        del key
+        """Advance; `key` is not used, because what is random follows from the state."""
         return self._moved(self.env.step(state, action))
 
     def _moved(self, state: Any) -> Moved:

@@ -19,6 +19,7 @@ from inbounds.errors import InvalidInputError, MissingDependencyError
 from inbounds.tasks.guard import share_of_bound
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
@@ -44,6 +45,24 @@ def new_figure(width: int, height: int) -> Figure:
     return figure
 
 
+def new_canvas(width: int, height: int) -> tuple[Figure, Axes]:
+    """Return a figure of `new_figure` and axes that fill it, whose coordinates are pixels from the lower left."""
+    figure = new_figure(width, height)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set(xlim=(0, width), ylim=(0, height))
+    return figure, axes
+
+
+def stretched(
+    points: NDArray[np.float64], low: tuple[float, float], high: tuple[float, float]
+) -> NDArray[np.float64]:
+    """Return points moved and stretched, each axis on its own, until they fill the rectangle from `low` to `high`."""
+    size = np.asarray(high) - np.asarray(low)
+    placed: NDArray[np.float64] = low + (points - points.min(axis=0)) / np.ptp(points, axis=0) * size
+    return placed
+
+
 def pixels(figure: Figure) -> NDArray[np.uint8]:
     """Return the picture of a figure made by `new_figure`, (height, width, 4) with its transparency."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -67,7 +86,7 @@ def draw_gauge(image: NDArray[np.uint8], use: float, label: str) -> NDArray[np.u
         )
     if math.isnan(use) or use < 0:
         raise InvalidInputError(
-            f"the use of a constraint is {use}; give a share of at least 0, with 1 at the limit."
+            f"the use of a constraint is {use}; give a fraction of at least 0, with 1 at the limit."
         )
     height, width = image.shape[:2]
     panel_height = min(height, max(34, round(height / 10)))
@@ -86,11 +105,8 @@ def draw_gauge(image: NDArray[np.uint8], use: float, label: str) -> NDArray[np.u
 def _gauge_panel(width: int, height: int, use: float, label: str) -> NDArray[np.uint8]:
     from matplotlib.patches import FancyBboxPatch, Rectangle
 
-    figure = new_figure(width, height)
+    figure, axes = new_canvas(width, height)
     figure.patch.set_alpha(0)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set(xlim=(0, width), ylim=(0, height))
     inset = 0.14 * height
     size = 0.24 * height
     is_exceeded = use > 1

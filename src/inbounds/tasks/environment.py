@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -97,6 +97,23 @@ class CompiledEnvironment(Protocol):
         ...
 
 
+@runtime_checkable
+class ExplainsFailure(Protocol):
+    """A compiled environment that can say why its simulation failed."""
+
+    def explain_failure(self, state: Any) -> str:
+        """Return the reason, from the state (numpy arrays) of the step whose reward was not finite."""
+        ...
+
+
+@runtime_checkable
+class NamesParts(Protocol):
+    """A compiled environment that names the parts of its observation, so that constraints read `ib.obs["name"]`."""
+
+    observation_parts: Sequence[tuple[str, int]]
+    """Names and sizes, in their order."""
+
+
 BATCHING = ("VmapWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper")
 CUTTING = ("EpisodeWrapper", "AutoResetWrapper", "BraxAutoResetWrapper")
 """Wrappers of Brax and MuJoCo Playground, by the names of their classes: neither package is imported."""
@@ -122,6 +139,14 @@ def require_horizon(horizon: Any, task_name: str) -> None:
     if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
         raise ConfigurationError(
             f"{task_name}: horizon={horizon!r} is not a number of steps. Pass a whole number, such as horizon=200."
+        )
+
+
+def require_render_mode(render_mode: str | None, task_name: str) -> None:
+    """Refuse a render mode that tasks do not have."""
+    if render_mode not in (None, "rgb_array"):
+        raise ConfigurationError(
+            f"{task_name}: render_mode={render_mode!r} is unknown; use 'rgb_array', or None for no pictures."
         )
 
 
@@ -191,9 +216,9 @@ class RolloutStep(NamedTuple):
 def rollout(
     environment: gymnasium.Env[Any, Any], act: Act, observation: NDArray[np.float64]
 ) -> Iterator[RolloutStep]:
-    """Play from the observation that `reset` returned, episode after episode, for as long as steps are asked for.
+    """Play from the observation that `reset` returned, episode after episode, for as long as the caller takes steps.
 
-    Nothing happens ahead: the next episode begins, and the policy is asked, when the next step is wanted.
+    Nothing happens ahead: the next episode begins, and the policy acts, when the caller takes the next step.
     """
     while True:
         action = act(observation)

@@ -366,6 +366,7 @@ def task_of(spec: LocomotionSpec) -> Task:
             frames_per_second=batch.steps_per_second,
             render_mode=render_mode,
             picture=picture,
+            release_picture=None if picture is None else picture.close,
         )
 
     return AssembledTask(

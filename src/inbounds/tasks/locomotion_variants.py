@@ -16,17 +16,7 @@ from numpy.typing import NDArray
 from inbounds.constraints import Ellipsoid, Polytope, PowerBudget, Shell, WeightedL1, obs
 from inbounds.constraints.functions import sin
 from inbounds.constraints.functions import sum as total
-from inbounds.tasks.locomotion import (
-    SPECS,
-    Bodies,
-    LocomotionSpec,
-    hopper_first,
-    hopper_observation,
-    hopper_reward,
-    task_of,
-    torques,
-    with_unit,
-)
+from inbounds.tasks.locomotion import SPECS, Bodies, task_of, torques, with_unit
 from inbounds.tasks.task import Task
 
 _WALKER_JOINTS = ("thigh", "leg", "foot", "left thigh", "left leg", "left foot")
@@ -44,18 +34,14 @@ def _diagonal(entries: list[object]) -> list[list[object]]:
     return [[entries[i] if i == j else 0.0 for j in range(size)] for i in range(size)]
 
 
-_WALKER = LocomotionSpec(
+_WALKER = dataclasses.replace(
+    SPECS["hopper"],  # the same observation, reward, first states and length of a step, on another body
     name="walker2dpower",
     environment_id="inbounds/Walker2dPower-v0",
     source="Kasaura et al. 2023, W+M: sum max(w_i a_i, 0) <= 10, w the six joint rates clipped to +-10",
     model_file="walker2d.xml",
-    frame_skip=4,
-    horizon=1000,
     limit=PowerBudget(weights=obs[11:17], bound=10.0),
-    observe=hopper_observation,
-    reward=hopper_reward,
     is_healthy=_walker_stands,
-    draw_first=hopper_first,
     observation_names=(
         *with_unit("m", "height"),
         *with_unit("rad", "torso angle", *_WALKER_JOINTS),

@@ -75,19 +75,19 @@ def imported(path: str) -> Any:
 
 
 def label(name: str, task: Task) -> str:
-    """Return what a cell calls a task: ours by their names, a user's so that it is never taken for one of ours."""
+    """Return what an experiment calls a task: ours by name, a user's so that it is never taken for one of ours."""
     if not is_import_path(name):
         return name
     return "-".join(["own", *re.findall(r"[a-z0-9]+", task.name.lower())])
 
 
 def own_task(called: str) -> str | None:
-    """Return where the user's task of a cell is imported from, as this process was told; None for one of ours."""
+    """Return where the user's task of an experiment is imported from in this process; None for one of ours."""
     return os.environ.get(OWN_TASK) if called.startswith("own-") else None
 
 
 def task_of_cell(called: str) -> Task:
-    """Return the task of a cell: one of ours, or the user's that this process was started for."""
+    """Return the task of an experiment: one of ours, or the user's that this process was started for."""
     return named_task(own_task(called) or called)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Polytope
 from inbounds.errors import UnknownNameError
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
-from inbounds.tasks.environment import HostEnvironments
+from inbounds.tasks.compiled_gymnasium import task_of_compiled
 from inbounds.tasks.network_layout import (
     FIRST_TRUNK_NUMBER,
     LAYOUTS,
@@ -23,7 +22,7 @@ from inbounds.tasks.network_layout import (
 )
 from inbounds.tasks.network_simulator import FEATURES, INTERVALS_SEEN, NetworkEnvironment, NetworkState
 from inbounds.tasks.network_window import QUEUE_SLOTS, RINGS
-from inbounds.tasks.task import AssembledTask, Task
+from inbounds.tasks.task import Task
 
 REWARD_DIVISOR = 10.0
 
@@ -94,7 +93,6 @@ def network_task(name: str) -> Task:
     if name not in LAYOUTS:
         raise UnknownNameError("network task", name, LAYOUTS, "Use one of these names.")
     layout = LAYOUTS[name]
-    environment = compiled_network(name)
     low = np.zeros(layout.flows, np.float32)
     high = np.full(layout.flows, layout.highest_rate, np.float32)
     rows = layout.constraint_rows()
@@ -105,36 +103,21 @@ def network_task(name: str) -> Task:
 
         return draw_network(layout, snapshot(layout, state, action))
 
-    def host(count: int, threads: int) -> HostEnvironments:
-        del threads  # XLA decides how many it uses
-        return CompiledBatch(environment, constraint, count, task_name=name)
-
     units = ("10 Mbit/s", "10 Mbit/s", "s", "share")
-    return AssembledTask(
+    return task_of_compiled(
+        compiled_network(name),
+        constraint,
         name=name,
-        constraint=constraint,
-        observation_size=environment.observation_size,
         action_low=low,
         action_high=high,
-        horizon=environment.horizon,
+        draw=draw,
         reward_divisor=REWARD_DIVISOR,
         reward_shift=0.0,
         source=f"NSFnet with {layout.flows} flows (appendix on experimental configurations)",
         environment_id=layout.environment_id,
-        host=host,
-        compiled=partial(compiled_network, name),
         ends_only_in_failure=True,
         discount=0.5,  # queues forget within seconds: what comes later only hides how actions differ
         evaluation_episodes=5,  # of 1,000 steps each: they differ by a thousandth
-        make_environment=partial(
-            GuardedGymnasium,
-            environment,
-            constraint,
-            action_low=low,
-            action_high=high,
-            task_name=name,
-            draw=draw,
-        ),
         observation_names=tuple(
             f"{feature} of sender 1 [{unit}], {ago} interval{'s' if ago > 1 else ''} ago"
             for ago in range(INTERVALS_SEEN, 0, -1)

@@ -19,8 +19,9 @@ from inbounds.tasks.drawing import (
     RED,
     SKY,
     draw_gauge,
-    new_figure,
+    new_canvas,
     pixels,
+    stretched,
 )
 from inbounds.tasks.network_layout import SITES, NetworkLayout
 from inbounds.tasks.network_simulator import HORIZON
@@ -36,15 +37,12 @@ MAP_LEFT, MAP_RIGHT, MAP_BOTTOM, MAP_TOP = 60, 690, 150, 510
 PANEL_LEFT, PANEL_RIGHT = 790, 1050
 SENDER_COLOURS = (BLUE, GREEN, PURPLE, ORANGE, SKY)
 NEARLY_FULL = 0.9
-"""From this share of its capacity on a trunk changes colour."""
+"""From this fraction of its capacity on a trunk changes colour."""
 
 
 def draw_network(layout: NetworkLayout, seen: Snapshot) -> NDArray[np.uint8]:
     """Return the picture of the last interval and how much of the fullest trunk the action asked for."""
-    figure = new_figure(WIDTH, HEIGHT)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
-    axes.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
+    figure, axes = new_canvas(WIDTH, HEIGHT)
     title = f"NSFnet: {layout.flows} flows, {len(seen.trunks)} trunks of {seen.capacity:g} packets/s"
     axes.text(30, HEIGHT - 32, title, fontsize=15, weight="bold", color=INK, va="center")
     where = "before the first interval" if seen.steps == 0 else f"interval {seen.steps} of {HORIZON}"
@@ -63,10 +61,7 @@ def draw_network(layout: NetworkLayout, seen: Snapshot) -> NDArray[np.uint8]:
 
 def _points(seen: Snapshot) -> NDArray[np.float64]:
     """Return where the nodes stand in the picture."""
-    points = np.array(seen.node_positions)
-    low, high = np.array([MAP_LEFT, MAP_BOTTOM]), np.array([MAP_RIGHT, MAP_TOP])
-    placed: NDArray[np.float64] = low + (points - points.min(axis=0)) / np.ptp(points, axis=0) * (high - low)
-    return placed
+    return stretched(np.array(seen.node_positions), (MAP_LEFT, MAP_BOTTOM), (MAP_RIGHT, MAP_TOP))
 
 
 def _draw_trunks(axes: Axes, seen: Snapshot) -> None:

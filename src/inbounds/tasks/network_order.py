@@ -40,7 +40,7 @@ _FRACTION_BITS = 23
 
 
 class GapTable(NamedTuple):
-    """A Poisson law as an alias table: one random word picks a column, then it or its alias."""
+    """A Poisson distribution as an alias table: one random word picks a column, then it or its alias."""
 
     entries: NDArray[np.uint32]
     """Threshold (23 bits) and alias (9 bits) of each column."""

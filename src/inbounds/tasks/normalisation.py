@@ -94,9 +94,9 @@ def met_side_by_side(task: Task, steps: int, seed: int, count: int = 16) -> Met:
     with contextlib.closing(task.host(count, 1)) as environments:
         observation = environments.reset([int(drawn) for drawn in generator.integers(2**31, size=count)])
         seen, paid = [observation], []
-        for turn in batch_rollout(environments, act, observation, -(-steps // count)):
-            seen.append(turn.step.final_observation)
-            paid.append(turn.step.reward)
+        for played in batch_rollout(environments, act, observation, -(-steps // count)):
+            seen.append(played.step.final_observation)
+            paid.append(played.step.reward)
     return Met(np.concatenate(seen).astype(np.float64), np.concatenate(paid).astype(np.float64))
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Polytope
-from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
-from inbounds.tasks.environment import CompiledStep, HostEnvironments
-from inbounds.tasks.task import AssembledTask, Task
+from inbounds.tasks.compiled_gymnasium import task_of_compiled
+from inbounds.tasks.environment import CompiledStep
+from inbounds.tasks.task import Task
 
 HIDDEN = 10
 HORIZON = 100
@@ -74,32 +74,20 @@ def compiled_tracking(dimension: int) -> PolytopeTracking:
 
 def polytope_tracking_task(dimension: int, rows: int) -> Task:
     """Return the task with that many entries of an action and that many random half-spaces."""
-    environment, name = compiled_tracking(dimension), f"polytope{dimension}"
     generator = np.random.default_rng(51)
     matrix = generator.normal(size=(rows, dimension))
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     low, high = -np.ones(dimension, np.float32), np.ones(dimension, np.float32)
     constraint = Polytope(matrix, np.full(rows, BOUND)) & Box(low, high)
-
-    def host(count: int, threads: int) -> HostEnvironments:
-        del threads  # XLA decides how many it uses
-        return CompiledBatch(environment, constraint, count, task_name=name)
-
-    return AssembledTask(
-        name=name,
-        constraint=constraint,
-        observation_size=HIDDEN,
+    return task_of_compiled(
+        compiled_tracking(dimension),
+        constraint,
+        name=f"polytope{dimension}",
         action_low=low,
         action_high=high,
-        horizon=HORIZON,
         reward_divisor=1.0,
         reward_shift=0.0,
-        source="ours: a polytope of any dimension, asked for by reviewers",
+        source="ours: a polytope of any dimension, which reviewers wanted",
         environment_id=f"inbounds/Polytope{dimension}-v0",
-        host=host,
-        compiled=lambda: environment,
         ends_only_in_failure=True,
-        make_environment=lambda **options: GuardedGymnasium(
-            environment, constraint, action_low=low, action_high=high, task_name=name, **options
-        ),
     )

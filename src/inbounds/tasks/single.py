@@ -9,13 +9,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.errors import InvalidInputError
 from inbounds.tasks.action_guard import ActionGuard
-from inbounds.tasks.environment import HostEnvironments
+from inbounds.tasks.environment import HostEnvironments, require_render_mode
 from inbounds.tasks.spaces import ConstrainedBox
 
 Picture = Callable[[bool], NDArray[np.uint8]]
-"""Draw (height, width, 3): the first state of an episode if asked so, else where the last action led."""
+"""Draw (height, width, 3): the first state of an episode if the argument is True, else where the last action led."""
 
 
 class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
@@ -36,13 +36,13 @@ class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
         frames_per_second: int,
         render_mode: str | None = None,
         picture: Picture | None = None,
+        release_picture: Callable[[], None] | None = None,
     ) -> None:
-        """Wrap `batch`, whose guard is `guard`; `picture` draws for `render_mode="rgb_array"`."""
-        if render_mode not in (None, "rgb_array"):
-            raise ConfigurationError(
-                f"{guard.task_name}: render_mode={render_mode!r} is unknown; use 'rgb_array', or None for no "
-                "pictures."
-            )
+        """Wrap `batch`, whose guard is `guard`; `picture` draws for `render_mode="rgb_array"`.
+
+        `release_picture` frees what `picture` draws with; `close` calls it.
+        """
+        require_render_mode(render_mode, guard.task_name)
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": frames_per_second}
         self.render_mode = render_mode
         self.guard = guard
@@ -50,7 +50,7 @@ class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
         self.action_space = self._space
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (observation_size,), dtype=np.float64)
         self._batch = batch
-        self._picture = picture
+        self._picture, self._release_picture = picture, release_picture
         self._steps: int | None = None
         self._next_first: NDArray[np.float64] | None = None
 
@@ -100,6 +100,5 @@ class SingleEnvironment(gymnasium.Env[NDArray[np.float64], Any]):
     def close(self) -> None:
         """Release threads and drawing contexts."""
         self._batch.close()
-        release = getattr(self._picture, "close", None)
-        if release is not None:
-            release()
+        if self._release_picture is not None:
+            self._release_picture()

@@ -16,7 +16,7 @@ from inbounds.constraints import Box, Constraint, Intersection, Oracle, Shell, U
 from inbounds.tasks.task import Task
 
 THIN = 1e-4
-"""A feasible share of the box below which acceptance-rejection hardly ever accepts."""
+"""A feasible fraction of the box below which acceptance-rejection hardly ever accepts."""
 
 
 class Recommendation(NamedTuple):
@@ -99,8 +99,8 @@ class TaskReport:
     findings: tuple[Finding, ...]
     steps: int
     """How many steps were taken with uniformly feasible actions."""
-    feasible_share: float | None
-    """Share of uniform actions of the box that are feasible, over the visited states; None if none was visited."""
+    feasible_fraction: float | None
+    """Fraction of uniform actions of the box that are feasible, over the visited states; None if none was visited."""
     recommendation: Recommendation
     """Which learner to try first, and why."""
 
@@ -111,11 +111,12 @@ class TaskReport:
 
     def __str__(self) -> str:
         """Write a heading and, for every finding, what it is and what to do."""
-        share = "unknown" if self.feasible_share is None else f"{100 * self.feasible_share:.3g} %"
+        known = self.feasible_fraction
+        fraction = "unknown" if known is None else f"{100 * known:.3g} %"
         lines = [
             f"{self.task}: {'ready to train' if self.is_ready else 'not ready'}",
             f"  set       {self.constraint}",
-            f"  tried     {self.steps} steps with uniformly feasible actions; {share} of the box is feasible",
+            f"  tried     {self.steps} steps with uniformly feasible actions; {fraction} of the box is feasible",
         ]
         for level, what, remedy in self.findings:
             lines += [f"  {level:<9} {what}", f"            -> {remedy}"]

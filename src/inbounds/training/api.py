@@ -44,7 +44,7 @@ def train(
             more `steps`, and others that do not change what was learnt. A run without a checkpoint begins again.
         callbacks: called with every row that is logged (`ib.MetricsRow`, `ib.EvaluationRow`); one that returns True
             stops the run after a checkpoint.
-        warn: told what a user should know but need not act upon; by default a Python warning.
+        warn: called with what a user should know but need not act upon; by default a Python warning.
         command: the command line that asked for the run, which its provenance keeps.
         settings: fields of `TrainingConfig`: steps, seeds, environments, ...
     """

@@ -36,9 +36,9 @@ class Evaluation(NamedTuple):
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
     valid_rate: NDArray[np.float64]
-    """(seeds,): share of raw policy samples that are feasible."""
+    """(seeds,): fraction of raw policy samples that are feasible."""
     deterministic_valid_rate: NDArray[np.float64]
-    """(seeds,): share of visited states whose raw deterministic action, or one of the draws, is feasible."""
+    """(seeds,): fraction of visited states whose raw deterministic action, or one of the draws, is feasible."""
     projections: NDArray[np.int64]
     """(seeds,): actions that had to be projected before they were executed."""
     worst_violation: float
@@ -162,8 +162,8 @@ class Evaluator:
 
         first = self._environments.reset([value for row in seeds for value in row])
         steps = [
-            (turn.observation, turn.action, turn.step.reward, turn.is_first)
-            for turn in batch_rollout(self._environments, act, first)
+            (played.observation, played.action, played.step.reward, played.is_first)
+            for played in batch_rollout(self._environments, act, first)
         ]
         observation, action, reward, alive = (np.stack(column) for column in zip(*steps, strict=True))
         return Rollout(
@@ -182,7 +182,7 @@ class Evaluator:
         begin = jax.vmap(jax.vmap(environment.reset))
         advance = jax.vmap(jax.vmap(environment.step))
 
-        def turn(carry: Any, time: jax.Array) -> Any:
+        def one_step(carry: Any, time: jax.Array) -> Any:
             state, observation = carry
             action, is_feasible = self._act_evaluated(states, observation, preference, draw_keys, time)
             step_keys = jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, time)))(keys)
@@ -190,7 +190,7 @@ class Evaluator:
             ended = step.terminated | step.truncated
             return (step.state, step.observation), (observation, action, is_feasible, step.reward, ended)
 
-        _, columns = jax.lax.scan(turn, begin(keys), jnp.arange(self.task.horizon))
+        _, columns = jax.lax.scan(one_step, begin(keys), jnp.arange(self.task.horizon))
         played: tuple[jax.Array, ...] = columns
         return played
 
@@ -205,7 +205,7 @@ class Evaluator:
     def _valid_rate(
         self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array
     ) -> jax.Array:
-        """Return the feasible share of raw samples at (seeds, states, observation) in float64."""
+        """Return the feasible fraction of raw samples at (seeds, states, observation) in float64."""
         seen = observation.astype(jnp.float32)
         keys = jax.random.split(key, seen.shape[0])
         drawn = jax.vmap(

@@ -14,18 +14,18 @@ ONE_REQUEST_SECONDS = 0.2
 
 
 class Requests:
-    """How often somebody asked to end; the first time is noted, and what later ones mean is told by `answer`."""
+    """How many requests to stop arrived; the first one is noted, and `answer` says what later ones mean."""
 
     def __init__(self, answer: Callable[[int], None] = lambda count: None) -> None:
         """Start unasked; `answer` is called with the count at every request and may raise."""
         self.count, self._answer, self._last = 0, answer, -float("inf")
 
     def __bool__(self) -> bool:
-        """Return whether anybody asked."""
+        """Return whether a request arrived."""
         return self.count > 0
 
     @contextlib.contextmanager
-    def heard(self, *numbers: signal.Signals) -> Iterator[Requests]:
+    def catching(self, *numbers: signal.Signals) -> Iterator[Requests]:
         """Count these signals within a block; outside the main thread, which alone can, they stay what they were."""
         if threading.current_thread() is not threading.main_thread():
             yield self
@@ -54,7 +54,7 @@ def deferred_interrupt() -> Iterator[Requests]:
     """
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     free = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
-    with Requests(break_off_at_second).heard(*free) as requests:
+    with Requests(break_off_at_second).catching(*free) as requests:
         yield requests
 
 

@@ -108,7 +108,9 @@ class Programs:
         updates: int,
     ) -> tuple[TrainingState, Metrics]:
         """Remember one step of all environments, then take `updates` gradient steps for every seed."""
-        outcome = Outcome(exchange.reward, exchange.not_done, exchange.next_observation, exchange.is_first)
+        outcome = Outcome(
+            exchange.reward, exchange.not_done, exchange.next_observation, is_last=exchange.is_first
+        )
         replay = jax.vmap(self._remember)(state.replay, observation, draw, outcome)
         step = (turn + 1) * self.environments
         learner = jax.vmap(
@@ -176,7 +178,7 @@ def for_every_seed(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def keys_of_turn(keys: jax.Array, turn: jax.Array, purpose: int) -> jax.Array:
-    """Return one key per seed for this turn and purpose: a function of the counter, so nothing has to be stored."""
+    """Return one key per seed for a turn (one step of every environment) and a purpose; nothing has to be stored."""
     return jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, purpose), turn))(keys)
 
 
