@@ -28,7 +28,7 @@ PRESETS = {"default": {}, "gentle": {"weight": 1 / 7}}
 @with_presets(PRESETS)
 @dataclasses.dataclass(frozen=True)
 class ShapedTd3(Td3):
-    """TD3 on the reward r - k |a - Pi_C(a)|, which pays for every correction (Lin et al. 2021, a baseline)."""
+    """TD3 on the reward r - k |a - Pi_C(a)|: every correction costs (Lin et al. 2021)."""
 
     weight: float = 1.0
     """k, the price of a unit of correction."""
@@ -37,19 +37,18 @@ class ShapedTd3(Td3):
         """Refuse a price that would reward corrections."""
         super().__post_init__()
         if self.weight < 0:
-            raise ConfigurationError(f"weight={self.weight} would reward corrections. Use 0 or more.")
+            raise ConfigurationError(f"weight={self.weight} rewards them. Use 0 or more.")
 
     def remember(
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
         """Store the executed action with the reward less the price of its correction."""
         moved = jnp.linalg.norm(draw.proposals[:, 0] - draw.action, axis=-1)
-        return super().remember(
-            spec, observation, draw, outcome._replace(reward=outcome.reward - self.weight * moved)
-        )
+        charged = outcome._replace(reward=outcome.reward - self.weight * moved)
+        return super().remember(spec, observation, draw, charged)
 
 
-LEARNERS["shaped"] = ShapedTd3  # in the library itself this is one line in learners/registry.py
+LEARNERS["shaped"] = ShapedTd3  # in the library: a line in learners/registry.py
 
 
 def main() -> None:

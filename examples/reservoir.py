@@ -31,10 +31,11 @@ def reservoirs():
 
 
 levels = ib.obs[0:3]
-not_more_than_there = ib.Box(0.0, 0.95 * levels) & ib.Box(0.0, 30.0)  # the last 5 % lie below the outlet
-river = ib.WeightedL1(weights=[1.0, 1.0, 1.0], bound=30.0)  # sum of releases, which are not negative
+available = ib.Box(0.0, 0.95 * levels) & ib.Box(0.0, 30.0)  # 5 % lie below the outlet
+river = ib.WeightedL1(weights=[1.0, 1.0, 1.0], bound=30.0)  # the sum of the releases
 
-task = ib.Task(reservoirs, not_more_than_there & river, horizon=120, reward_divisor=100.0, reward_shift=7.0)
+limit = available & river
+task = ib.Task(reservoirs, limit, horizon=120, reward_divisor=100.0, reward_shift=7.0)
 task = task.normalised(
     rewards=False, steps=500
 )  # networks see levels relative to what random releases lead to

@@ -13,7 +13,8 @@ report = ib.check_task(task)
 print(report)
 assert report.is_ready
 
-run = ib.train(task, ib.Aram(hidden=(64, 64)), steps=400, environments=4, evaluate_every=0, episodes=2)
+learner = ib.Aram(hidden=(64, 64))
+run = ib.train(task, learner, steps=400, environments=4, evaluate_every=0, episodes=2)
 print(run)
 
 policy = ib.load(run.path, preference=(0.9, 0.1))  # weights of return and of staying within the limit

@@ -185,7 +185,7 @@ def attack_table(doors: dict[str, dict[str, Any]]) -> str:
     rows.append(tuple(sum(column) for column in zip(*rows, strict=True)))
     names = [*(DOORS[door] for door in doors), "all"]
     lines = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, rows, strict=True)]
-    return markdown(("door", "sets", "cases", "infeasible", "other findings"), lines, words=1)
+    return markdown(("entry point", "sets", "cases", "infeasible", "other findings"), lines, words=1)
 
 
 if __name__ == "__main__":

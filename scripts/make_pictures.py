@@ -3,19 +3,20 @@
     python scripts/make_pictures.py
 
 It writes docs/images/: curves of return, valid action rate and projections of all methods,
-performance profiles, one step of ARAM, and a film of HalfCheetah. The film needs EGL or OSMesa, as every picture of
-MuJoCo does; `--figures` leaves it out.
+performance profiles, one step of ARAM, and a film of HalfCheetah. Every figure is drawn twice: NAME.png for a light
+page, NAME-dark.png, which is transparent, for a dark one. The film needs EGL or OSMesa, as every picture of MuJoCo
+does; `--figures` leaves it out.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
+from matplotlib.figure import Figure
 from PIL import Image
 
 import inbounds as ib
@@ -33,39 +34,55 @@ FIGURES = {
     "projections": "projections",
 }
 """The figures of the suite `paper` that are shown, by the names of their files."""
+PALE = "#d0d7de"
+DARK = {
+    "savefig.transparent": True,
+    "text.color": PALE,
+    "axes.labelcolor": PALE,
+    "axes.edgecolor": PALE,
+    "xtick.color": PALE,
+    "ytick.color": PALE,
+}
+"""How a figure differs on a dark page."""
 SKIPPED, STEPS, SIZE, SHADES = 60, 48, (320, 320), 64
 """The film begins at full speed and stays below a megabyte."""
 
 
-def draw_results() -> None:
+def draw_results(ending: str = "") -> None:
     """Draw the figures of the suite `paper`, and its methods compared over all tasks."""
     results = read_results([RESULTS / "paper"])
     with tempfile.TemporaryDirectory() as folder:
         write_figures(results, Path(folder), ("png",))
         for name, figure in FIGURES.items():
-            shutil.copyfile(Path(folder) / f"paper-{figure}.png", IMAGES / f"{name}.png")
-    with rc_context(PARAMETERS):
-        profiles = draw_profiles(results, read_references(RESULTS / REFERENCES))
-        if profiles is not None:
-            save(profiles, IMAGES / "profiles", ("png",))
-        draw_method()
+            shrink(Path(folder) / f"paper-{figure}.png", f"{name}{ending}")
+        with rc_context(PARAMETERS):
+            profiles = draw_profiles(results, read_references(RESULTS / REFERENCES))
+            for name, drawn in (("profiles", profiles), ("method", draw_method())):
+                if drawn is not None:
+                    (written,) = save(drawn, Path(folder) / name, ("png",))
+                    shrink(written, f"{name}{ending}")
 
 
-def draw_method() -> None:
+def shrink(path: Path, name: str) -> None:
+    """Keep a figure with 256 colours, a third of its size, among the images."""
+    with Image.open(path) as figure:
+        figure.quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
+
+
+def draw_method() -> Figure:
     """Draw one step of ARAM: proposals, the two kinds of transitions, the two replay buffers, and the batch."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
-    accepted, rejected, ink = COLOURS[2], COLOURS[1], "0.25"
-    figure = Figure(figsize=(8.4, 2.5), layout="constrained", facecolor="white")
+    accepted, rejected, ink = COLOURS[2], COLOURS[1], rcParams["text.color"]
+    figure = Figure(figsize=(8.4, 2.5), layout="constrained")
     axes = figure.subplots()
     axes.set(xlim=(0, 16.8), ylim=(0, 5), aspect="equal")
     axes.set_axis_off()
 
     def box(x: float, y: float, width: float, text: str, colour: str = ink, height: float = 1.1) -> None:
         style = "round,pad=0.02,rounding_size=0.12"
-        axes.add_patch(FancyBboxPatch((x, y), width, height, style, facecolor="white", edgecolor=colour))
-        axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", color=colour, fontsize=7.5)
+        axes.add_patch(FancyBboxPatch((x, y), width, height, style, facecolor="none", edgecolor=colour))
+        axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", color=colour, fontsize=9)
 
     def arrow(
         start: tuple[float, float], end: tuple[float, float], colour: str = ink, bend: float = 0.0
@@ -78,14 +95,14 @@ def draw_method() -> None:
     box(0.1, 1.95, 2.1, "policy\n$\\pi(\\cdot\\,|\\,s, \\lambda)$")
     arrow((2.2, 2.5), (3.1, 2.5))
     axes.add_patch(Circle((4.5, 2.5), 1.15, facecolor=accepted, alpha=0.15, edgecolor=accepted))
-    axes.text(4.5, 0.95, "feasible set $C(s)$", ha="center", color=accepted, fontsize=7.5)
+    axes.text(4.5, 0.95, "feasible set $C(s)$", ha="center", color=accepted, fontsize=9)
     for x, y, colour, mark in (
         (3.3, 3.75, rejected, "x"),
         (5.75, 3.45, rejected, "x"),
         (4.95, 2.75, accepted, "o"),
     ):
         axes.plot(x, y, mark, color=colour, markersize=5)
-    axes.text(4.5, 4.4, "proposals, until one is feasible", ha="center", color=ink, fontsize=7.5)
+    axes.text(4.5, 4.4, "proposals, until one is feasible", ha="center", color=ink, fontsize=9)
     box(7.3, 3.35, 4.1, "self-loop  $(s, a_i, [0, -K], s)$", rejected)
     box(7.3, 0.55, 4.1, "step  $(s, a, [r, 0], s')$", accepted)
     arrow((5.95, 3.5), (7.3, 3.9), rejected)
@@ -97,9 +114,9 @@ def draw_method() -> None:
     box(14.6, 1.75, 2.1, "soft\nactor-critic\n$Q_r, Q_c$ for all $\\lambda$", height=1.5)
     arrow((13.9, 3.7), (15.3, 3.25), rejected)
     arrow((13.9, 1.3), (15.3, 1.75), accepted)
-    axes.text(14.75, 3.75, "$\\eta$", color=rejected, fontsize=8)
-    axes.text(14.65, 1.1, "$1 - \\eta$", color=accepted, fontsize=8)
-    save(figure, IMAGES / "method", ("png",))
+    axes.text(14.75, 3.75, "$\\eta$", color=rejected, fontsize=10)
+    axes.text(14.65, 1.1, "$1 - \\eta$", color=accepted, fontsize=10)
+    return figure
 
 
 def film_halfcheetah() -> None:
@@ -124,6 +141,8 @@ def main() -> None:
     """Make all pictures."""
     IMAGES.mkdir(exist_ok=True)
     draw_results()
+    with rc_context(DARK):
+        draw_results("-dark")
     if "--figures" not in sys.argv:
         film_halfcheetah()
 

@@ -188,6 +188,7 @@ def test_a_page_stands_alone_and_escapes_what_others_wrote() -> None:
     text = page(hostile)
     assert "<script" not in text and "&lt;script&gt;" in text
     assert "http" not in text and text.count("<table>") == 1
+    assert "<th>constraint</th><td><code>sum_i a_i^2 ≤ " in text and "viewport" in text
 
 
 def test_numbers_and_tasks_that_are_none_are_refused_with_the_remedy() -> None:

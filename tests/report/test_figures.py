@@ -31,6 +31,14 @@ def two_tasks() -> list[Result]:
     ]
 
 
+def test_axes_that_mean_the_same_in_every_panel_are_named_once_in_a_row_and_a_column() -> None:
+    tasks = ("reacher", "halfcheetah", "hopper", "hoppervel", "ant", "nsfnet")
+    figure = FIGURES["return_by_steps"]([make_result(task=task, name=task) for task in tasks])
+    assert figure is not None
+    named = [(axes.get_xlabel() != "", axes.get_ylabel() != "") for axes in figure.axes[:6]]
+    assert named == [(False, True), (False, False), (True, False), (True, False), (True, True), (True, False)]
+
+
 @pytest.mark.parametrize("name", sorted(set(FIGURES) - {"return_by_time"}))
 def test_a_figure_has_one_panel_per_task_and_a_legend(name: str) -> None:
     figure = FIGURES[name](two_tasks())

@@ -161,7 +161,7 @@ def test_a_report_is_written_beside_its_runs(tmp_path: Path, capsys: pytest.Capt
     assert main(["report", str(tmp_path / "runs"), "--title", "Demo"]) == 0
     page = data_in((tmp_path / "runs" / "report.html").read_text())
     assert page["title"] == "Demo" and page["results"][0]["name"] == "demo"
-    assert "1 results" in capsys.readouterr().out
+    assert "1 result)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("damage", ["no runs", "no path", "nothing given"])
@@ -413,6 +413,48 @@ def test_two_runs_of_one_experiment_are_two_rows(browser: Any, tmp_path: Path) -
     path.write_text(render_page(page_data(read_results([tmp_path]), {}, "t", {})))
     words = Visit(browser, path.as_uri()).page.locator("#summary-table").inner_text()
     assert "ARAM (first)" in words and "ARAM (second)" in words
+
+
+@pytest.mark.slow
+def test_an_own_task_beside_a_published_one_has_nothing_of_the_paper(browser: Any, tmp_path: Path) -> None:
+    results = [make_result(suite=""), make_result(suite="", task="Heating", name="h", formula="a <= obs[0]")]
+    path = tmp_path / "page.html"
+    path.write_text(render_page(page_data(results, {}, "t", {})))
+    visit = Visit(browser, path.as_uri())
+    quoted = visit.page.locator("#summary-table tr.quoted td")
+    assert [text.strip() != "" for text in quoted.all_inner_texts()] == [True, True, False]
+    assert visit.page.locator("td[data-result=h] .mark").count() == 0
+    assert visit.page.locator("#cost-task button").count() == 2
+
+
+@pytest.mark.slow
+def test_single_runs_that_nobody_planned_are_not_called_missing(browser: Any, tmp_path: Path) -> None:
+    own = make_result(suite="", task="Heating", name="h", learner="dpre", formula="a <= obs[0]")
+    path = tmp_path / "page.html"
+    path.write_text(render_page(page_data([make_result(suite=""), own], {}, "t", {})))
+    words = Visit(browser, path.as_uri()).page.locator("#summary-table").inner_text()
+    assert "not run yet" not in words and "–" in words
+
+
+@pytest.mark.slow
+def test_a_choice_of_one_is_not_offered(own_run: Any) -> None:
+    assert not own_run.page.locator("#cost-task").is_visible()
+    assert not own_run.page.locator("#episode-task").is_visible()
+    assert "ARAM on Heating" in own_run.page.locator("#episode-grid").inner_text()
+    assert "click it to hide" not in own_run.page.locator("#curve-hint").inner_text()
+    assert own_run.page.locator("#notes-title").inner_text() == "Definitions"
+
+
+@pytest.mark.slow
+def test_every_seed_of_a_merged_result_is_traced_to_its_own_command(browser: Any, tmp_path: Path) -> None:
+    result = make_result(seeds=(0, 1))
+    origins = tuple({**result.provenance[0], "seeds": [seed], "command": f"train {seed}"} for seed in (0, 1))
+    path = tmp_path / "page.html"
+    merged = dataclasses.replace(result, provenance=origins, command="train 0")
+    path.write_text(render_page(page_data([merged], {}, "t", {})))
+    page = Visit(browser, path.as_uri()).page
+    assert page.locator("#origin-table td.command").all_inner_texts() == ["train 0", "train 1"]
+    assert page.locator("#detail dd code").all_inner_texts() == ["train 0", "train 1"]
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_every_table_and_figure_of_the_paper_has_a_row() -> None:
 
 def test_a_complete_cell_carries_its_verdict_and_an_incomplete_one_its_seeds() -> None:
     complete = headline_table([make_result()], {})
-    assert "12.0 ± 1.6 ▲" in complete and "0.70 ± 0.16" in complete
+    assert "12.0 ±\u00a01.6\u00a0▲" in complete and "0.70 ±\u00a00.16" in complete
     partial = headline_table([make_result(expected_seeds=7)], {})
     assert "(5 of 7 seeds, 300 steps)" in partial
 
@@ -55,7 +55,7 @@ def test_a_complete_cell_carries_its_verdict_and_an_incomplete_one_its_seeds() -
 def test_a_verdict_counts_the_cells_that_are_complete() -> None:
     told = reproduction_table([make_result()])
     (row,) = [line for line in told.splitlines() if line.startswith("| Table 4 ")]
-    assert "1 experiments complete; 1 ▲" in row and "`inbounds benchmark paper`" in row
+    assert "1 experiments complete; 1\u00a0▲" in row and "`inbounds benchmark paper`" in row
 
 
 def test_steps_and_the_worst_violation_are_counted_suite_by_suite() -> None:

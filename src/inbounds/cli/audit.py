@@ -31,6 +31,8 @@ table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #d8dee4; vertical-align: top; }
 th { font-weight: 600; width: 15rem; } td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 code { font-size: .85em; } footer { color: #59636e; font-size: .85rem; }
+@media (max-width: 40rem) { body { margin: 1.5rem auto; } th, td { display: block; width: auto; padding: .3rem 0; }
+ th { border: 0; padding-bottom: 0; } td { padding-top: 0; } }
 @media (prefers-color-scheme: dark) { body { background: #0d1117; color: #e6edf3; }
  th, td { border-color: #30363d; } footer { color: #9198a1; } }
 """
@@ -135,7 +137,8 @@ def rows(certificate: Certificate) -> list[tuple[str, str]]:
     """Return what a certificate says, line by line, for terminals and pages alike."""
     found = [
         ("policy", f"{certificate.policy} ({certificate.kind})"),
-        ("task", f"{certificate.task}: {certificate.constraint}"),
+        ("task", certificate.task),
+        ("constraint", certificate.constraint),
         (
             "steps",
             f"{certificate.steps:,} in {certificate.episodes:,} whole episodes, seed {certificate.seed}",
@@ -147,7 +150,7 @@ def rows(certificate: Certificate) -> list[tuple[str, str]]:
         ("projected by the policy", _or_unknown(certificate.own_projections, ",")),
         ("interventions of the audit", f"{certificate.interventions:,}"),
         ("mean return", _or_unknown(certificate.mean_return, ".6g")),
-        ("seconds per action", _latency(certificate.latency)),
+        ("time per action", _latency(certificate.latency)),
     ]
     if certificate.worst is not None:
         worst = certificate.worst
@@ -163,7 +166,7 @@ def page(certificate: Certificate) -> str:
     """Return the whole page; every word of the policy's origin is escaped."""
     verdict = "passed" if certificate.is_passed else "failed"
     lines = "\n".join(
-        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+        f"<tr><th>{html.escape(name)}</th><td>{_shown(name, value)}</td></tr>"
         for name, value in rows(certificate)
     )
     made = certificate.provenance
@@ -177,9 +180,16 @@ def page(certificate: Certificate) -> str:
         f'<meta name="viewport" content="width=device-width"><title>{title}: {verdict}</title>\n'
         f"<style>{STYLE}</style></head><body>\n"
         f'<h1>{title} <b class="{verdict}">{verdict}</b></h1>\n<table>\n{lines}\n</table>\n'
-        f"<footer>{origin}. An action is feasible if g(s, a) ≤ 0 in float64. The bound takes steps for independent; "
+        f"<footer>{origin}. An action is feasible if g(s, a) ≤ 0 in float64. The bound assumes independent steps; "
         f"it says nothing about states that were not visited.</footer>\n</body></html>\n"
     )
+
+
+def _shown(name: str, value: str) -> str:
+    text = html.escape(value)
+    if name == "constraint":
+        text = text.replace("&lt;=", "≤").replace("&gt;=", "≥")
+    return f"<code>{text}</code>" if name == "constraint" or name.startswith("SHA-256") else text
 
 
 def _invalid(certificate: Certificate) -> str:
@@ -193,4 +203,4 @@ def _or_unknown(value: Any, form: str) -> str:
 
 
 def _latency(latency: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value * 1e6:.0f} us" for name, value in latency.items())
+    return ", ".join(f"{name} {value * 1e6:.0f} µs" for name, value in latency.items())

@@ -61,7 +61,8 @@ def run(arguments: list[str]) -> int:
         film_runs(options.runs, options.task)
     target = options.out or default_page(options.runs[0])
     write_text(target, render_page(collect(options)))
-    terminal.say(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB, {len(results)} results)")
+    counted = f"{len(results)} result{'s' * (len(results) > 1)}"
+    terminal.say(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB, {counted})")
     if options.figures is not None:
         from inbounds.report.figures import write_figures
 

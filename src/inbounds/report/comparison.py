@@ -117,7 +117,7 @@ def draw_profiles(results: Sequence[Result], references: Mapping[str, Any]) -> F
     from inbounds.report.figures import legend, looks
 
     look = looks([result for result in results if result.method in methods])
-    figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     axes = figure.subplots()
     levels = np.linspace(0.0, 1.4, 141)
     for name, method in methods.items():
@@ -125,7 +125,7 @@ def draw_profiles(results: Sequence[Result], references: Mapping[str, Any]) -> F
         profile = performance_profile(method.scores[:, columns], levels)
         axes.plot(levels, profile.share, color=look[name].colour, linestyle=look[name].dash)
         axes.fill_between(levels, profile.low, profile.high, color=look[name].colour, alpha=0.18, linewidth=0)
-    axes.axvline(1.0, color="0.4", linestyle=(0, (4, 3)), linewidth=1)
+    axes.axvline(1.0, color="0.5", linestyle=(0, (4, 3)), linewidth=1)
     axes.set(
         xlabel="normalised return (1: the paper's ARAM)",
         ylabel="fraction of runs above it",

@@ -60,7 +60,7 @@ def panels(
     tasks = sorted({result.task for result in results}, key=task_place)
     columns = min(4, len(tasks))
     rows = math.ceil(len(tasks) / columns)
-    figure = Figure(figsize=(max(1.9 * columns, 3.2), height * rows + 0.45), layout="constrained")
+    figure = Figure(figsize=(max(1.9 * columns, 3.2), height * rows + 0.6), layout="constrained")
     axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
     for empty in axes[len(tasks) :]:
         empty.set_axis_off()
@@ -69,6 +69,11 @@ def panels(
         for task, one in zip(tasks, axes, strict=False):
             one.set_title(drawn(task_name(task)))
             yield task, one, sorted((r for r in results if r.task == task), key=method_place)
+        for place, one in enumerate(axes[: len(tasks)]):  # axes mean the same everywhere: name them once
+            if place % columns:
+                one.set_ylabel("")
+            if place + columns < len(tasks):
+                one.set_xlabel("")
 
     return figure, filled()
 
@@ -79,8 +84,8 @@ def legend(figure: Figure, look: dict[str, Look], published: bool = False) -> No
 
     handles = [Line2D([], [], color=one.colour, linestyle=one.dash, label=one.label) for one in look.values()]
     if published:
-        handles.append(Line2D([], [], color="0.4", linestyle=(0, (4, 3)), linewidth=1, label="paper: ARAM"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
+        handles.append(Line2D([], [], color="0.5", linestyle=(0, (4, 3)), linewidth=1, label="paper: ARAM"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6))
 
 
 def draw_curves(results: Sequence[Result], name: str, label: str, by_time: bool = False) -> Figure | None:
@@ -101,7 +106,7 @@ def draw_curves(results: Sequence[Result], name: str, label: str, by_time: bool 
             if len(result.seeds) > 1:
                 axes.fill_between(x, band.low, band.high, color=one.colour, alpha=0.18, linewidth=0)
         if (task, "aram") in table:
-            axes.axhline(table[task, "aram"].mean, color="0.4", linestyle=(0, (4, 3)), linewidth=1)
+            axes.axhline(table[task, "aram"].mean, color="0.5", linestyle=(0, (4, 3)), linewidth=1)
         axes.set_xlabel("seconds of training" if by_time else "environment steps")
         axes.set_ylabel(label)
         if name == "valid_action_rate":

@@ -57,12 +57,12 @@ TASK_NAMES = {
     "walker2dsine": "Walker2dSine",
 }
 PARAMETERS: Any = {
-    "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "legend.fontsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

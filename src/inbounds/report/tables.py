@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +32,12 @@ TRIVIAL = ("never-moving", "constant", "uniform", "interior")
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
     """Return a table; so many first columns hold words and are aligned left, the others right."""
     rules = ["---" if place < words else "---:" for place in range(len(headings))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (headings, rules, *rows))
+    return "\n".join("| " + " | ".join(map(unbroken, row)) + " |" for row in (headings, rules, *rows))
+
+
+def unbroken(text: str) -> str:
+    """Return the text of a cell in which no line can end before a deviation's digits or before a mark alone."""
+    return re.sub(f"(?<=±) | (?=[{''.join(MARKS.values())}])", "\u00a0", text)
 
 
 def number(mean: float, deviation: float | None = None) -> str:

@@ -37,7 +37,7 @@ def train(
     """Train a learner on a task and return the summary of the run.
 
     Args:
-        task: a task or the name of one of the nine.
+        task: a task or the name of one of ours.
         learner: a learner or its name.
         out: the run folder; by default runs/TASK-LEARNER-TIME.
         resume: go on with the run in `out`, from its newest checkpoint and with its settings; those given here may be

@@ -158,7 +158,7 @@ function scatterChart(parent, groups, options) {
 }
 
 function barChart(parent, bars, options) {
-  const height = 34 + bars.length * 22, width = options.width, left = 14 + 6.3 * Math.max(...bars.map((b) => b.label.length));
+  const height = 34 + bars.length * 22, width = options.width, left = 14 + 6.9 * Math.max(...bars.map((b) => b.label.length));
   const svg = node("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.title }, parent);
   const x = scaleOf([...bars.map((b) => b.value), 0], [left, width - 56], options.xlog, 0);
   for (const mark of x.marks) {

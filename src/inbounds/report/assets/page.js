@@ -38,6 +38,7 @@ function highlight(method) {
 function segments(id, options, current, pick, disabled) {
   const place = find(id);
   place.replaceChildren();
+  place.hidden = Object.keys(options).length < 2;  // one option is no choice
   for (const key in options) {
     element("button", { type: "button", "data-key": key, "aria-pressed": String(key === current), disabled: disabled && disabled(key) ? "" : null, on: { click: () => pick(key) } }, place, options[key]);
   }
@@ -98,7 +99,7 @@ function drawSummary() {
   };
   if (hasPaper) quoted("paper: ARAM", (task) => {
     const published = (task.published[chosen.metric] || {}).aram;
-    if (!published) return ["–", "no number"];
+    if (!published) return hasNumbers(task) ? ["–", "no number"] : ["", ""];  // the paper has nothing on an own task
     return [plusMinus(published[0], published[1], 5), chosen.metric === "return" || task.best_rate === null ? published[2] : `best of all methods: ${compact(task.best_rate)}`];
   });
   for (const name of references) quoted(name, (task) => {
@@ -141,7 +142,7 @@ const isOfTraining = (curve) => curve === "acceptance" || curve === "diagnostics
 const hasNumbers = (task) => Object.keys(task.published.return).length + Object.keys(task.published.valid_action_rate).length > 0;
 
 function summaryCell(line, task, result) {
-  if (!result) { element("td", { class: "none" }, line, "not run yet"); return; }
+  if (!result) { element("td", { class: "none" }, line, chosen.suite ? "not run yet" : "–"); return; }  // nobody planned a single run
   const open = () => drawDetail(result);
   const press = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); } };
   const seeds = `${result.seeds.length}${result.seeds.length < result.expected ? ` of ${result.expected}` : ""} seed${result.seeds.length === 1 ? "" : "s"}`;
@@ -152,7 +153,7 @@ function summaryCell(line, task, result) {
   }
   const found = result.final[chosen.metric];
   const cell = element("td", { "data-verdict": found.verdict, "data-result": result.name, "data-mean": found.mean, tabindex: 0, on: { click: open, keydown: press } }, line, plusMinus(found.mean, found.deviation, found.values.length));
-  element("span", { class: "mark" }, cell, MARKS[found.verdict]);
+  if (hasNumbers(task)) element("span", { class: "mark" }, cell, MARKS[found.verdict]);
   element("small", {}, cell, found.values.length > 1 ? interval(found.iqm) : seeds);
   if (result.complete && !result.suite) element("small", {}, cell, `finished, ${written(result.steps, 0)} steps`);
   else if (result.complete && result.short && !sameShort()) element("small", {}, cell, `after ${written(result.steps, 0)} steps only`);
@@ -180,11 +181,14 @@ function drawDetail(result, stays) {
   if (result.preparation !== null) add("preparation", `${brief(result.preparation)} s before the first step, all seeds together, compilation included`);
   add("worst violation", compact(result.worst));
   for (const origin of result.provenance) add(`seed${origin.seeds.length === 1 ? "" : "s"} ${origin.seeds.join(", ")}`, originWords(origin, result));
-  add("command", result.command, true);
+  const commands = [...new Set(result.provenance.map((origin) => commandOf(origin, result)))];
+  for (const command of commands) add("command", command, true);
   if (!stays) place.scrollIntoView({ block: "nearest" });
   showScrolling();
 }
 
+// Runs that are merged by their seeds keep the command of each.
+const commandOf = (origin, result) => origin.command || result.command;
 const bySeed = (result, values) => result.seeds.map((seed, i) => `seed ${seed}: ${compact(values[i])}`).join(" · ");
 const deviceWords = (origin) => { const [platform, kind] = String(origin.device || "unknown").split(": "); return platform === kind || !kind ? platform.toUpperCase() : kind; };
 const timeWords = (started) => (started || "").slice(0, 16).replace("T", " ");
@@ -230,7 +234,7 @@ function drawCurves() {
   segments("curve-axis", AXES, chosen.axis, (key) => { chosen.axis = key; drawCurves(); }, (key) => key === "seconds" && (!alone || isOfTraining(chosen.curve)));
   find("curve-axis").title = alone ? "" : "Times compare only where one seed trained alone (suite wall-clock).";
   const grid = find("curve-grid"), few = tasksShown().length <= 2;
-  find("curve-hint").textContent = (shown().some((r) => r.seeds.length > 1) ? "Line: interquartile mean over seeds; band: 95 % bootstrap interval. " : "") + (tasksShown().some(hasNumbers) ? "Grey and dashed: the paper's ARAM. " : "") + "Click a panel to enlarge it; point at a name to find it, click it to hide it.";
+  find("curve-hint").textContent = (shown().some((r) => r.seeds.length > 1) ? "Line: interquartile mean over seeds; band: 95 % bootstrap interval. " : "") + (tasksShown().some(hasNumbers) ? "Grey and dashed: the paper's ARAM. " : "") + "Click a panel to enlarge it" + (methodsShown().length > 1 ? "; point at a name to find it, click it to hide it." : ".");
   grid.replaceChildren();
   grid.className = find("trade-grid").className = few ? "grid two" : "grid";
   find("diagnostics").hidden = chosen.curve !== "diagnostics";
@@ -325,7 +329,7 @@ function drawEpisodes() {
   const width = widthIn(grid, results.length);
   for (const result of results) {
     const panel = element("div", { class: "panel" }, grid);
-    const title = element("h3", {}, panel, result.label);
+    const title = element("h3", {}, panel, tasks.length > 1 ? result.label : `${result.label} on ${tasks[0].name}`);
     element("span", {}, title, result.episode ? `return ${brief(result.episode.total)}` : "");
     if (result.film) element(result.film.startsWith("data:video") ? "video" : "img", { src: result.film, controls: "", loop: "", muted: "", playsinline: "", alt: "the policy at work" }, panel);
     if (result.episode) lineChart(panel, [{ label: "share of the bound", colour: colourOf(result.method), x: result.episode.step, mid: result.episode.share }], { width, height: 150, title: `${result.label}, use of the constraint`, xlabel: "step of the episode", ys01: [0, 1.12], lines: [{ y: 1, label: "boundary" }] });
@@ -343,11 +347,11 @@ function drawOrigin() {
   for (const result of shown()) for (const origin of result.provenance) {
     const packages = origin.packages || {};
     const cells = [result.name, origin.seeds.join(" "), written(result.steps, 0), deviceWords(origin), (origin.commit || "unknown").slice(0, 10) + (origin.is_dirty ? "+" : ""), ...(hasMujoco ? [usesMujoco(result) && packages.mujoco || "–"] : []), packages.jax || "–", timeWords(origin.started)];
-    if (words && !(cells.join(" ") + result.command).toLowerCase().includes(words)) continue;
+    if (words && !(cells.join(" ") + commandOf(origin, result)).toLowerCase().includes(words)) continue;
     lines += 1;
     const line = element("tr", {}, body);
     cells.forEach((cell) => element("td", {}, line, cell));
-    element("code", {}, element("td", { class: "command" }, line), result.command);
+    element("code", {}, element("td", { class: "command" }, line), commandOf(origin, result));
   }
   if (!lines) element("td", { colspan: names.length }, element("tr", {}, body), `No result of this suite matches “${words}”.`);
   showScrolling();
@@ -355,6 +359,7 @@ function drawOrigin() {
 
 function drawNotes() {
   const list = find("notes-list");
+  find("notes-title").textContent = Object.keys(data.notes).length ? "Definitions, and limits of the comparison" : "Definitions";
   list.querySelectorAll("[data-note]").forEach((old) => old.remove());
   for (const name in data.notes) {
     element("dt", { "data-note": "" }, list, `compared with the paper: ${name.replace(/_/g, " ")}`);
