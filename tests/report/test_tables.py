@@ -55,7 +55,7 @@ def test_a_complete_cell_carries_its_verdict_and_an_incomplete_one_its_seeds() -
 def test_a_verdict_counts_the_cells_that_are_complete() -> None:
     told = reproduction_table([make_result()])
     (row,) = [line for line in told.splitlines() if line.startswith("| Table 4 ")]
-    assert "1 experiments complete; 1\u00a0▲" in row and "`inbounds benchmark paper`" in row
+    assert "1 experiment complete; 1\u00a0▲" in row and "`inbounds benchmark paper`" in row
 
 
 def test_steps_and_the_worst_violation_are_counted_suite_by_suite() -> None:

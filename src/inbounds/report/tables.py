@@ -213,7 +213,7 @@ def counted(results: Sequence[Result]) -> str:
     """Return how much of a suite is there; what it shows is for the reader to see."""
     complete = sum(result.is_complete for result in results)
     shorter = f"{len(results) - complete} trained for fewer steps or seeds" if complete < len(results) else ""
-    return ", ".join(filter(None, (f"{complete} experiments complete", shorter)))
+    return ", ".join(filter(None, (f"{complete} experiment{'s' * (complete != 1)} complete", shorter)))
 
 
 ARTEFACTS = (
