@@ -192,7 +192,7 @@ def test_a_run_is_audited_by_its_summary(trained: Trained) -> None:
 def test_a_run_on_an_own_task_is_evaluated_with_that_task(trained: Trained) -> None:
     found = ib.evaluate(trained.run, trained.task, episodes=3)
     assert found.returns.shape == (1, 3) and found.worst_violation <= 0
-    assert "valid action rate" in str(found) and "3 episodes of 1 seed(s)" in str(found)
+    assert "valid action rate" in str(found) and "3 episodes per seed, 1 seed\n" in str(found)
     with pytest.raises(ConfigurationError, match=r"Pass yours: ib\.evaluate\("):
         ib.evaluate(trained.run)
 

@@ -70,10 +70,11 @@ def progress_display(
     task: Any, learner: Any, out: str | Path | None, resume: bool, settings: dict[str, Any]
 ) -> Iterator[Sequence[Callback]]:
     """Give the callback that shows progress: a live panel where the output can redraw it, otherwise lines."""
-    from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
+    from inbounds.cli.display import LiveDisplay, PlainDisplay
     from inbounds.cli.terminal import Terminal
     from inbounds.training.config import TrainingConfig
     from inbounds.training.record import RunFolder
+    from inbounds.training.summary import plural
 
     recorded = RunFolder(Path(out)).config()["training"] if resume and out is not None else {}
     known = {name: ({**recorded, **settings}).get(name) for name in ("steps", "seeds")}
