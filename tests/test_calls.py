@@ -263,6 +263,33 @@ def test_an_own_task_is_trained_resumed_evaluated_and_filmed_by_commands(
     assert main(["render", own, "--policy", "interior", "--out", str(film), "--steps", "2"]) == 0
 
 
+def test_every_command_takes_an_own_task_behind_the_run_folder(
+    by_command: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, own, film = str(by_command), f"{file}:task", file.parent / "behind.gif"
+    assert main(["evaluate", run, own, "--episodes", "2", "--no-timing"]) == 0
+    assert main(["render", run, own, "--out", str(film), "--steps", "2"]) == 0 and film.exists()
+    assert main(["report", run, own]) == 0
+    assert main(["audit", run, own, "--steps", "5"]) == 0
+    assert main(["audit", run, "--task", own, "--steps", "5"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", run, own, "--task", f"{file}:other"]) == 2
+    assert "several tasks are given" in capsys.readouterr().err
+    assert main(["audit", own, run]) == 2
+    assert "is a folder and not a task. Name the folder of a run first" in capsys.readouterr().err
+    assert main(["audit", run, "--steps", "5"]) == 2
+    assert f"inbounds audit {run} FILE.py:NAME" in capsys.readouterr().err
+
+
+def test_the_report_that_training_names_next_shows_the_use_of_an_own_limit(
+    by_command: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--steps", "60", "--plain", "--no-references"]
+    assert main(["train", "--resume", str(by_command), f"{file}:task", *more]) == 0
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert f"inbounds report '{by_command}' --task {file}:task" in told and "this command took" in told
+
+
 def test_a_command_says_what_an_own_run_needs(
     by_command: Path, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
