@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -408,7 +408,7 @@ def test_a_function_that_cannot_draw_is_told_to_take_a_render_mode() -> None:
 class AlwaysDrawn(Plant):
     """Refuses to be made without a render mode, as the environments of panda-gym do."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 7}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 7}
 
     def __init__(self, render_mode: str = "rgb_array") -> None:
         if render_mode not in ("rgb_array", "human"):

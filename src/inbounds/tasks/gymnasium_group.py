@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -176,7 +178,11 @@ def made_by_name(
     environment: str, render_mode: str | None, registered: gymnasium.envs.registration.EnvSpec | None = None
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment by its id, and register it first where only another process did so."""
-    if registered is not None:
+    if registered is not None and registered.id not in gymnasium.registry:
+        if isinstance(registered.entry_point, str):
+            # Its package may register the id itself, and Gymnasium warns of an id that is registered twice.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(registered.entry_point.partition(":")[0])
         gymnasium.registry.setdefault(registered.id, registered)
     try:
         # The checker of Gymnasium warns about what is refused or reported here already.
