@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
 import io
 import json
 import logging
@@ -18,6 +20,7 @@ from inbounds.cli.main import main
 from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.experiments.results import collect_run
 from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_task, task_of_cell
+from inbounds.training.config import TrainingConfig
 from inbounds.training.summary import MetricsRow, RunSummary
 
 OWN = """
@@ -161,6 +164,12 @@ def test_settings_that_cannot_work_are_refused_as_without_progress(trained: Trai
     for progress in (True, False):
         with pytest.raises(ConfigurationError, match=next(iter(settings))):
             ib.train(trained.task, SAC, progress=progress, **settings)
+
+
+def test_the_help_of_train_names_every_setting() -> None:
+    fields = {field.name for field in dataclasses.fields(TrainingConfig)} - {"out"}
+    told = str(inspect.getdoc(ib.train))
+    assert [name for name in fields if f"`{name}`" not in told] == []
 
 
 def test_callbacks_get_rows_with_the_documented_fields(trained: Trained) -> None:

@@ -43,7 +43,9 @@ def train(
             returns True stops the run after a checkpoint.
         progress: show how training goes: live in a terminal or a notebook with ipywidgets, as lines elsewhere.
         warn: told what a user should know but need not act upon; by default a Python warning.
-        settings: fields of `TrainingConfig`: steps, seeds, environments, ...
+        settings: `steps`, `seed`, `seeds`, `environments`, `updates_per_step`, `warm_up`, `capacity`,
+            `evaluate_every`, `episodes`, `scale_observations`, `scale_rewards`, `preference`, `checkpoint_every`,
+            `keep`, `threads`, `device` and `deterministic`; `inbounds train --help` explains them with their defaults.
     """
     from inbounds.training.api import train as train_quietly
 
