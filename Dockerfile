@@ -1,6 +1,6 @@
 # CPU:      docker build -t inbounds .
 # CUDA 12:  docker build -t inbounds --build-arg EXTRAS=cuda12,export,video .    (docker run --gpus all ...)
-# Train:    docker run --rm -v "$PWD/runs:/work/runs" inbounds train reacher --steps 20000 --out runs/demo
+# Train:    docker run --rm -v "$PWD/runs:/inbounds/runs" inbounds train reacher --steps 20000 --out runs/demo
 FROM python:3.12-slim
 
 # MuJoCo draws films without a screen through Mesa's EGL.
@@ -13,7 +13,7 @@ COPY pyproject.toml README.md LICENSE /source/
 COPY src /source/src
 RUN pip install --no-cache-dir "/source[${EXTRAS}]"
 
-COPY policies /work/policies
-WORKDIR /work
+COPY policies /inbounds/policies
+WORKDIR /inbounds
 ENTRYPOINT ["inbounds"]
 CMD ["list"]
