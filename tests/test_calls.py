@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
 import io
 import json
 import logging
@@ -18,6 +20,7 @@ from inbounds.cli.main import main
 from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.experiments.results import collect_run
 from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_task, task_of_cell
+from inbounds.training.config import TrainingConfig
 from inbounds.training.summary import MetricsRow, RunSummary
 
 OWN = """
@@ -163,6 +166,12 @@ def test_settings_that_cannot_work_are_refused_as_without_progress(trained: Trai
             ib.train(trained.task, SAC, progress=progress, **settings)
 
 
+def test_the_help_of_train_names_every_setting() -> None:
+    fields = {field.name for field in dataclasses.fields(TrainingConfig)} - {"out"}
+    told = str(inspect.getdoc(ib.train))
+    assert [name for name in fields if f"`{name}`" not in told] == []
+
+
 def test_callbacks_get_rows_with_the_documented_fields(trained: Trained) -> None:
     kinds = {row["kind"] for row in trained.rows}
     assert kinds == {"metrics", "evaluation"}
@@ -192,7 +201,7 @@ def test_a_run_is_audited_by_its_summary(trained: Trained) -> None:
 def test_a_run_on_an_own_task_is_evaluated_with_that_task(trained: Trained) -> None:
     found = ib.evaluate(trained.run, trained.task, episodes=3)
     assert found.returns.shape == (1, 3) and found.worst_violation <= 0
-    assert "valid action rate" in str(found) and "3 episodes of 1 seed(s)" in str(found)
+    assert "valid action rate" in str(found) and "3 episodes per seed, 1 seed\n" in str(found)
     with pytest.raises(ConfigurationError, match=r"Pass yours: ib\.evaluate\("):
         ib.evaluate(trained.run)
 
@@ -261,6 +270,33 @@ def test_an_own_task_is_trained_resumed_evaluated_and_filmed_by_commands(
     assert main(["render", str(by_command), "--task", own, "--out", str(film), "--steps", "2"]) == 0
     assert film.exists()
     assert main(["render", own, "--policy", "interior", "--out", str(film), "--steps", "2"]) == 0
+
+
+def test_every_command_takes_an_own_task_behind_the_run_folder(
+    by_command: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, own, film = str(by_command), f"{file}:task", file.parent / "behind.gif"
+    assert main(["evaluate", run, own, "--episodes", "2", "--no-timing"]) == 0
+    assert main(["render", run, own, "--out", str(film), "--steps", "2"]) == 0 and film.exists()
+    assert main(["report", run, own]) == 0
+    assert main(["audit", run, own, "--steps", "5"]) == 0
+    assert main(["audit", run, "--task", own, "--steps", "5"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", run, own, "--task", f"{file}:other"]) == 2
+    assert "several tasks are given" in capsys.readouterr().err
+    assert main(["audit", own, run]) == 2
+    assert "is a folder and not a task. Name the folder of a run first" in capsys.readouterr().err
+    assert main(["audit", run, "--steps", "5"]) == 2
+    assert f"inbounds audit {run} FILE.py:NAME" in capsys.readouterr().err
+
+
+def test_the_report_that_training_names_next_shows_the_use_of_an_own_limit(
+    by_command: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--steps", "60", "--plain", "--no-references"]
+    assert main(["train", "--resume", str(by_command), f"{file}:task", *more]) == 0
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert f"inbounds report '{by_command}' --task {file}:task" in told and "this command took" in told
 
 
 def test_a_command_says_what_an_own_run_needs(

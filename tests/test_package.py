@@ -50,6 +50,14 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         inbounds.Boxx  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("report", "inbounds.write_report"), ("Polytop", "inbounds.Polytope")]
+)
+def test_an_unknown_name_is_told_with_those_like_it(name: str, meant: str) -> None:
+    told = run_python(f"import inbounds; inbounds.{name}").stderr
+    assert f"there is no inbounds.{name}. Did you mean" in told and meant in told
+
+
 def test_the_public_names_are_listed_before_they_are_imported() -> None:
     listed = run_python("import inbounds; print(set(inbounds.__all__) <= set(dir(inbounds)))")
     assert listed.stdout.strip() == "True", listed.stderr

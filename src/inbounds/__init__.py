@@ -4,12 +4,26 @@
 """
 
 import sys
+from typing import Any
 
 import lazy_loader
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_listed, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name, or say which names are like an unknown one."""
+    try:
+        return _listed(name)
+    except AttributeError as error:
+        import difflib
+
+        near = [f"inbounds.{known}" for known in difflib.get_close_matches(name, __all__)]
+        hint = f" Did you mean {' or '.join(near)}?" if near else " dir(inbounds) lists the names."
+        raise AttributeError(f"there is no inbounds.{name}.{hint}", name=name) from error
+
 
 if "gymnasium" in sys.modules:
     from inbounds import tasks as tasks  # registers the Gymnasium ids

@@ -197,3 +197,12 @@ def test_numbers_and_tasks_that_are_none_are_refused_with_the_remedy() -> None:
             audit(resting, TASK, steps=steps)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"ib\.Task"):
         audit(resting, 3, steps=2)  # type: ignore[arg-type]
+
+
+def test_a_certificate_prints_its_verdict_first_and_what_was_worst() -> None:
+    passed, failed = audit(resting, TASK, steps=5), audit(lambda observation: [1.0, 1.0], TASK, steps=5)
+    assert str(passed).startswith("passed: 0 violations in 5 actions of ") and "worst action" not in str(
+        passed
+    )
+    assert str(failed).startswith("failed: 5 violations in 5 actions of ")
+    assert failed.worst is not None and failed.worst.reason in str(failed)

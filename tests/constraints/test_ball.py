@@ -72,8 +72,8 @@ def test_the_box_beside_the_ball_is_an_empty_set() -> None:
 
 def test_a_ball_is_told_by_its_radius_or_by_its_square() -> None:
     assert Ball(radius=0.5).to_json() == Ball(radius_squared=0.25).to_json()
-    with pytest.raises(TypeError, match="positional"):
-        Ball(0.5)  # type: ignore[misc]
+    with pytest.raises(ConstraintError, match=r"^Ball\(0.5\) does not say.*Write Ball\(radius=\.\.\.\) or"):
+        Ball(0.5)  # type: ignore[arg-type]
     for given in ({}, {"radius": 0.5, "radius_squared": 0.25}):
         with pytest.raises(ConstraintError, match=r"Pass one of them: Ball\(radius=0.5\)"):
             Ball(**given)

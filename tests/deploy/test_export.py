@@ -169,6 +169,18 @@ def test_the_command_says_what_was_written_and_checked(
     assert "Choose a new folder" in capsys.readouterr().err
 
 
+def test_the_command_explains_random_observations_that_leave_no_action(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capped = ib.Ball(radius_squared=ib.obs[0]) & BOX  # half of all random numbers are negative
+    run = random_run(tmp_path / "run", capped, 2, 5)
+    assert main(["export", str(run), "--check", "50"]) == 0
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert (
+        "no action is allowed, and both refuse; such numbers" in told and "need not occur in the task" in told
+    )
+
+
 def test_a_policy_without_noise_has_no_input_for_it(tmp_path: Path) -> None:
     arrays = random_network(np.random.default_rng(0), (5, 8, 2))
     run = write_run(

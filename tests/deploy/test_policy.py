@@ -204,3 +204,11 @@ def test_networks_that_do_not_fit_are_refused(change: dict[str, Any], tmp_path: 
     )
     with pytest.raises(CheckpointError):
         load(run)
+
+
+def test_a_folder_that_does_not_exist_is_told_with_the_place_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError, match=f"there is no such folder in {tmp_path}. Give the folder"):
+        load("policies/reacher")

@@ -160,9 +160,10 @@ def near_zero(observation: Any, action: Any) -> bool:
         ("negative", ib.RateLimit(0.5), {}, "sac", "rejected proposal, which pays 0"),
         ("negative", ib.RateLimit(0.5), {"ends_only_in_failure": True}, "aram", "If the return alone counts"),
         ("", ib.Box(-1.0, -0.5) | ib.Box(0.5, 1.0), {}, "aram", "not convex"),
+        ("negative", ib.Box(-1.0, -0.5) | ib.Box(0.5, 1.0), {}, "sac", "train 'aram' beside it and compare"),
         pytest.param("", ib.Oracle(near_zero), {}, "aram", "only a function tells", marks=pytest.mark.sweep),
     ],
-    ids=["convex", "box", "thin", "negative", "lifted", "union", "oracle"],
+    ids=["convex", "box", "thin", "negative", "lifted", "union", "negative union", "oracle"],
 )
 def test_the_report_ends_with_the_learner_to_try_first(
     flaw: str, constraint: Any, options: Any, learner: str, reason: str

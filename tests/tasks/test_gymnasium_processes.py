@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from inbounds.errors import InfeasibleActionError, SimulationError
 from inbounds.tasks import gymnasium_batch
 from inbounds.tasks.environment import Step
 from inbounds.tasks.gymnasium_batch import GymnasiumBatch
-from inbounds.tasks.gymnasium_group import Group
+from inbounds.tasks.gymnasium_group import Group, made_by_name
 from inbounds.tasks.gymnasium_processes import GroupProcesses
 from tests.tasks.own_environments import Counter, Line, Plant, Published
 
@@ -262,6 +263,27 @@ def test_an_id_that_a_script_registered_is_known_to_the_processes() -> None:
         batch.close()
     finally:
         del gymnasium.registry["Registered-v0"]
+
+
+def test_an_id_that_its_package_registers_is_not_registered_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "registering.py").write_text(
+        "import gymnasium\n"
+        "from tests.tasks.own_environments import Plant\n"
+        "gymnasium.register('Registering-v0', 'registering:Plant', max_episode_steps=4)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        importlib.import_module("registering")
+        registered = gymnasium.registry.pop("Registering-v0")
+        del sys.modules["registering"]
+        made_by_name(
+            "Registering-v0", None, registered
+        ).close()  # as in a new process; warnings are errors here
+    finally:
+        gymnasium.registry.pop("Registering-v0", None)
+        sys.modules.pop("registering", None)
 
 
 @pytest.mark.usefixtures("always")

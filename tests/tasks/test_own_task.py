@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -395,3 +395,31 @@ def test_pictures_show_where_the_last_action_led() -> None:
         pictures.append(environment.render())
     assert [int(picture[0, 0, 0]) for picture in pictures] == [0, 1, 2, 3, 4, 5, 6]
     assert environment.metadata["render_fps"] == 7
+
+
+def test_a_function_that_cannot_draw_is_told_to_take_a_render_mode() -> None:
+    for function in (lambda: Plant(), Line):
+        task = plant(None, function, name="undrawn")
+        with pytest.raises(ConfigurationError, match=r"takes no render_mode.*\(render_mode=None\)"):
+            task.make_environment(render_mode="rgb_array")
+    plant(SUM_BELOW_CAP, lambda **options: Plant(**options)).make_environment(render_mode="rgb_array").close()
+
+
+class AlwaysDrawn(Plant):
+    """Refuses to be made without a render mode, as the environments of panda-gym do."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 7}
+
+    def __init__(self, render_mode: str = "rgb_array") -> None:
+        if render_mode not in ("rgb_array", "human"):
+            raise ValueError(f"render_mode={render_mode!r}")
+        super().__init__(render_mode=render_mode)
+
+
+def test_an_id_keeps_its_own_render_mode_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", gymnasium.registry)
+    gymnasium.register("AlwaysDrawn-v0", AlwaysDrawn, max_episode_steps=5)
+    task = ib.Task("AlwaysDrawn-v0", SUM_BELOW_CAP)
+    task.make_environment().close()
+    task.make_environment(render_mode="rgb_array").close()

@@ -53,6 +53,21 @@ def test_a_reward_far_below_the_measured_ones_is_told_once_with_the_remedy():
     assert len(told) == 1 and "-1256" in told[0] and "scale_rewards=False" in told[0]
 
 
+def test_a_scale_that_the_task_brought_along_is_told_with_the_remedy_for_it():
+    told = []
+    FarRewardWarning(told.append, is_measured_by_training=False)({"lowest_reward": -1_256.0})
+    assert len(told) == 1 and "normalised(steps=20_000)" in told[0] and "scale_rewards" not in told[0]
+
+
+@pytest.mark.sweep
+def test_training_warns_of_a_fall_that_a_scale_measured_by_hand_did_not_meet(tmp_path):
+    task, told = ib.Task(Fall, ib.Ball(radius=0.5), name="fall", horizon=30, ends_only_in_failure=True), []
+    measured = task.normalised(observations=False, steps=20)
+    settings = {"out": tmp_path / "run", "warn": told.append, **RUN, "steps": 80}
+    ib.train(measured, Td3(hidden=(8, 8), batch_size=16), **settings)
+    assert len(told) == 1 and "task's own reward scale" in told[0]
+
+
 class Fall(gymnasium.Env):
     """Pays noise of deviation 0.01 until its episode of 30 steps ends in a fall that costs 100."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inbounds.training.summary import RunSummary, best_line, best_rows
+from inbounds.training.summary import RunSummary, best_line, best_rows, two_digits
 
 
 def rows_of(*returns):
@@ -43,3 +43,21 @@ def test_a_line_reports_the_best_evaluations_unless_they_are_the_last(returns, l
         path=tmp_path, task="t", learner="aram", step=20, evaluations=(), worst_violation=0.0, best=best
     )
     assert best_line(summary) == line
+
+
+@pytest.mark.parametrize(
+    ("returns", "line"),
+    [((1.0,), "  return             1\n"), ((0.0, 300.0), "  return             150 +- 150 over seeds\n")],
+)
+def test_a_single_seed_has_no_spread_over_seeds(returns, line, tmp_path):
+    assert line in str(summary_of(returns, tmp_path))
+
+
+def test_a_large_spread_is_written_in_full():
+    assert [two_digits(value) for value in (152.0, 9876.0, 0.0123)] == ["150", "9,900", "0.012"]
+
+
+def summary_of(returns, path):
+    row = {"valid_action_rate": 1.0, "training_projections": 0, "seconds": 1.0, "step": 20}
+    evaluations = tuple({"seed": seed, "return": value, **row} for seed, value in enumerate(returns))
+    return RunSummary(path, "t", "aram", 20, evaluations, worst_violation=0.0, best=evaluations)

@@ -87,6 +87,22 @@ class Certificate:
 
         return float(beta.ppf(0.95, self.violations + 1, self.steps - self.violations))
 
+    def __str__(self) -> str:
+        """Return the lines that a user wants to see first."""
+        verdict = "passed" if self.is_passed else "failed"
+        bound = f"at most {self.rate_bound:.3g} with 95 % confidence if steps were independent"
+        lines = [
+            f"{verdict}: {self.violations:,} violations in {self.steps:,} actions of {self.policy} on {self.task}",
+            f"  constraint      {self.constraint}",
+            f"  worst excess    {self.worst_excess:.3g}",
+            f"  violation rate  {bound}",
+        ]
+        if self.worst is not None:
+            lines.append(
+                f"  worst action    step {self.worst.step}, episode {self.worst.episode}: {self.worst.reason}"
+            )
+        return "\n".join([*lines, *(f"  note            {note}" for note in self.notes)])
+
     def as_json(self) -> dict[str, Any]:
         """Return plain data; numbers that JSON cannot hold become None."""
         plain = {"passed": self.is_passed, **dataclasses.asdict(self), "rate_bound_95": self.rate_bound}

@@ -16,9 +16,10 @@ from rich.table import Table
 
 from inbounds.cli.options import prepare_device, started_device
 from inbounds.cli.terminal import Terminal, require_writable
-from inbounds.errors import InboundsError, InvalidInputError
+from inbounds.deploy.policy import read_plan
+from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError
 from inbounds.storage.files import write_json, write_text
-from inbounds.tasks.named_tasks import METAVAR, named_task
+from inbounds.tasks.named_tasks import METAVAR, named_task, task_of_run
 
 if TYPE_CHECKING:
     from inbounds.auditing.audit import Certificate
@@ -51,8 +52,11 @@ class Options:
     ]
     """A run or exported folder, an ONNX file, a zip of stable-baselines3 (opened in a process of its own), or a
     function of an observation, as module:callable or file.py:callable."""
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=METAVAR)]
-    """Name of the task (`inbounds list tasks`), or where to import your own from."""
+    behind: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar=f"[{METAVAR}]")] = None
+    """Name of the task (`inbounds list tasks`), or where to import your own from; by default the one that a run or
+    exported folder names."""
+    task: Annotated[str | None, tyro.conf.arg(metavar=METAVAR)] = None
+    """The same as TASK behind the policy."""
     steps: int = 10_000
     """Actions to check."""
     episodes: int | None = None
@@ -81,7 +85,7 @@ def run(arguments: list[str]) -> int:
     with nothing_certified():
         certificate = audit(
             options.policy,
-            named_task(options.task),
+            named_task(audited_task(options)),
             steps=options.steps,
             episodes=options.episodes,
             seed=options.seed,
@@ -96,6 +100,21 @@ def run(arguments: list[str]) -> int:
         write_text(options.out / "certificate.html", page(certificate))
         terminal.say(f"wrote {options.out / 'certificate.json'} and {options.out / 'certificate.html'}")
     return 0 if certificate.is_passed else 1
+
+
+def audited_task(options: Options) -> str:
+    """Return which task to audit on: the one that is given, or else the one of ours that a folder names."""
+    given = {name for name in (options.behind, options.task) if name is not None}
+    if len(given) > 1:
+        raise ConfigurationError(f"several tasks are given: {', '.join(sorted(given))}. Name one.")
+    if given:
+        return given.pop()
+    folder = Path(options.policy)
+    if not folder.is_dir():
+        raise ConfigurationError("which task? Name it behind the policy: inbounds audit POLICY TASK.")
+    recorded = str(read_plan(folder).task)
+    task_of_run(folder, recorded, None, f"inbounds audit {folder} ")
+    return recorded
 
 
 @contextlib.contextmanager

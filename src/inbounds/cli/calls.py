@@ -43,7 +43,9 @@ def train(
             returns True stops the run after a checkpoint.
         progress: show how training goes: live in a terminal or a notebook with ipywidgets, as lines elsewhere.
         warn: called with what a user should know but need not act upon; by default a Python warning.
-        settings: fields of `TrainingConfig`: steps, seeds, environments, ...
+        settings: `steps`, `seed`, `seeds`, `environments`, `updates_per_step`, `warm_up`, `capacity`,
+            `evaluate_every`, `episodes`, `scale_observations`, `scale_rewards`, `preference`, `checkpoint_every`,
+            `keep`, `threads`, `device` and `deterministic`; `inbounds train --help` explains them with their defaults.
     """
     from inbounds.training.api import train as train_quietly
 
@@ -70,11 +72,12 @@ def progress_display(
     task: Any, learner: Any, out: str | Path | None, resume: bool, settings: dict[str, Any]
 ) -> Iterator[Sequence[Callback]]:
     """Give the callback that shows progress: a live panel where the output can redraw it, otherwise lines."""
-    from inbounds.cli.display import LiveDisplay, PlainDisplay, plural
+    from inbounds.cli.display import LiveDisplay, PlainDisplay
     from inbounds.cli.terminal import Terminal
     from inbounds.tasks.task import Task
     from inbounds.training.config import TrainingConfig
     from inbounds.training.record import RunFolder
+    from inbounds.training.summary import plural
 
     recorded = RunFolder(Path(out)).config()["training"] if resume and out is not None else {}
     known = {name: ({**recorded, **settings}).get(name) for name in ("steps", "seeds")}

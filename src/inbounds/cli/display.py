@@ -24,7 +24,7 @@ from inbounds.cli.terminal import Terminal, command, shown
 from inbounds.evaluation.baselines import ReferenceReturn, play_reference, quick_references
 from inbounds.storage.files import write_text
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
-from inbounds.training.summary import RunSummary
+from inbounds.training.summary import RunSummary, plural, two_digits
 
 SHOWN = 8
 """Evaluations that the live table keeps in sight."""
@@ -186,11 +186,6 @@ class PlainDisplay:
         self._printed, self._waiting = time.monotonic(), None
 
 
-def plural(count: int, word: str) -> str:
-    """Return a number with its noun."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
 def duration(seconds: float) -> str:
     """Return a time as a person would say it."""
     if seconds < 90:
@@ -257,14 +252,14 @@ def show_summary(
     spent = summary.preparation_seconds
     prepared = "" if spent is None else f" ({spent:.1f} s before the first step)"
     terminal.say(
-        f"{summary.step:,} steps per seed in {duration(seconds)} of training{prepared}, {duration(elapsed)} in all; "
-        f"checkpoint {checkpoint / 1e6:.1f} MB"
+        f"{summary.step:,} steps per seed in {duration(seconds)} of training{prepared}; "
+        f"this command took {duration(elapsed)}; checkpoint {checkpoint / 1e6:.1f} MB"
     )
     picture = draw(terminal, folder, references)
     terminal.say(f"run folder {folder.path}" + (f", picture {picture}" if picture else ""))
     where = ["--task", *own] if own else []
     terminal.say(f"next: {command('evaluate', folder.path, *where)}")
-    terminal.say(f"      {command('report', folder.path)}")
+    terminal.say(f"      {command('report', folder.path, *where)}")
     terminal.say(f"      {command('render', folder.path, *where)}")
 
 
@@ -284,7 +279,7 @@ def result_table(summary: RunSummary, references: list[ReferenceReturn]) -> Tabl
     deviation = returns.std() if len(returns) > 1 else float(spread[0])
     table.add_row(
         Text.assemble((shown(summary.learner), "bold"), f", {plural(len(returns), 'seed')}"),
-        Text.assemble((f"{returns.mean():.4g}", "bold"), f" ± {deviation:.2g}"),
+        Text.assemble((f"{returns.mean():.4g}", "bold"), f" ± {two_digits(deviation)}"),
         f"{valid.mean():.3f}",
         f"{summary.column('training_projections').mean():,.0f}",
         f"{summary.worst_violation:g}",
@@ -292,7 +287,7 @@ def result_table(summary: RunSummary, references: list[ReferenceReturn]) -> Tabl
     for reference in references:
         table.add_row(
             reference.name,
-            f"{reference.returns.mean():.4g} ± {reference.returns.std():.2g}",
+            f"{reference.returns.mean():.4g} ± {two_digits(reference.returns.std())}",
             "1.000",
             "",
             f"{reference.worst_violation:g}",

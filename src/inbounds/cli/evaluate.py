@@ -17,8 +17,9 @@ from inbounds.cli.terminal import Terminal
 from inbounds.deploy.export import EVALUATION
 from inbounds.storage.files import write_json
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum
-from inbounds.tasks.named_tasks import task_of_run
+from inbounds.tasks.named_tasks import task_behind, task_of_run
 from inbounds.training.record import RunFolder
+from inbounds.training.summary import two_digits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Options:
     fraction of 100 raw samples at every visited state. Numbers are printed and written to RUN/evaluation.json.
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Run folders, or folders above them."""
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...] [TASK]")]
+    """Run folders, or folders above them; behind them FILE.py:TASK or MODULE:TASK, if the task is your own."""
     task: Annotated[str | None, tyro.conf.arg(metavar="FILE.py:TASK|MODULE:TASK")] = None
-    """Where the task of the runs is imported from, if it is not one of ours."""
+    """The same as TASK behind the run folders."""
     policy: Literal["last", "best"] = "last"
     """The last policy of a run, or that of each seed's best evaluation."""
     episodes: int = 100
@@ -68,8 +69,9 @@ def run(arguments: list[str]) -> int:
     if not options.runs:
         raise ConfigurationError("which run? Give its folder: inbounds evaluate runs/demo.")
     terminal = Terminal()
-    for folder in run_folders(list(options.runs)):
-        task = task_of_run(folder, RunFolder(folder).config()["task"], options.task)
+    runs, own = task_behind(options.runs, options.task)
+    for folder in run_folders(list(runs)):
+        task = task_of_run(folder, RunFolder(folder).config()["task"], own)
         opened = TrainedRun.open(folder, task, policy=options.policy)
         evaluate_one(terminal, opened if options.seed is None else opened.only(options.seed), options)
     return 0
@@ -180,7 +182,7 @@ def front_table(points: list[Any], chosen: Any) -> Table:
     for point in points:
         table.add_row(
             f"{point.preference[0]:g} {point.preference[1]:g}",
-            f"{point.mean_return:.5g} ± {point.standard_error:.2g}",
+            f"{point.mean_return:.5g} ± {two_digits(point.standard_error)}",
             f"{point.valid_action_rate:.4f}",
             "yes" if is_on_front(point, points) else "",
             "<--" if point == chosen else "",

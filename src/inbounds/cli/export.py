@@ -54,8 +54,19 @@ def run(arguments: list[str]) -> int:
         return 0
     found = compare(written.path, options.check)
     terminal.say(
-        f"checked in {found.states} random states ({found.empty} of them leave no action): {found.violations} "
-        f"violations in float64, {found.projected} projections, other choices than numpy in "
-        f"{found.other_choices}, otherwise at most {found.largest_difference:.1e} of the box away."
+        f"compared graph and numpy policy in {found.states} random observations: {found.violations} violations in "
+        f"float64, {found.projected} projections; rounding chose another feasible proposal in {found.other_choices}, "
+        f"the other actions differ by at most {found.largest_difference:.1e} of the box."
+        f"{drawn_empty(found.empty)}"
     )
     return 1 if found.violations else 0
+
+
+def drawn_empty(count: int) -> str:
+    """Return why random observations may leave no action, where some did: they need not occur in the task."""
+    if not count:
+        return ""
+    return (
+        f" In {count} of the observations no action is allowed, and both refuse; such numbers, as of a previous action "
+        f"beyond the box, need not occur in the task, where an empty set is an error."
+    )

@@ -22,7 +22,7 @@ from inbounds.cli.options import started_device
 from inbounds.cli.terminal import Terminal, require_writable
 from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError, MissingDependencyError
 from inbounds.storage.files import replacing
-from inbounds.tasks.named_tasks import METAVAR, is_import_path, named_task, task_of_run
+from inbounds.tasks.named_tasks import METAVAR, is_import_path, named_task, task_behind, task_of_run
 from inbounds.training.record import RunFolder
 
 
@@ -32,8 +32,10 @@ class Options:
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar=f"RUN|{METAVAR}")]
     """A run folder; or a task, of which a reference policy is filmed."""
+    behind: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TASK]")] = None
+    """FILE.py:TASK or MODULE:TASK behind the folder of a run, if the task is your own."""
     task: Annotated[str | None, tyro.conf.arg(metavar="FILE.py:TASK|MODULE:TASK")] = None
-    """Where the task of a run is imported from, if it is not one of ours."""
+    """The same as TASK behind the folder."""
     policy: Annotated[str, tyro.conf.arg(metavar="NAME")] = "uniform"
     """A reference policy (uniform, interior, ...; `inbounds list tasks`), where no run is given."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -59,6 +61,8 @@ class Player(NamedTuple):
 def run(arguments: list[str]) -> int:
     """Film an episode."""
     options = tyro.cli(Options, prog="inbounds render", args=arguments)
+    if options.behind is not None:
+        options = dataclasses.replace(options, task=task_behind([Path(options.behind)], options.task)[1])
     started_device()
     if Path(options.run).is_dir():
         recorded = RunFolder(Path(options.run)).config()["task"]
@@ -120,7 +124,10 @@ class Film(NamedTuple):
 def film(player: Player, out: Path | None, seed: int, steps: int | None) -> Film:
     """Play one episode into a film."""
     ending = ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
-    target = Path(f"{player.task.name}-{player.name}{ending}") if out is None else out
+    named = (
+        player.name if player.name.startswith(f"{player.task.name}-") else f"{player.task.name}-{player.name}"
+    )
+    target = Path(f"{named}{ending}") if out is None else out
     require_writable(target)
     environment = player.task.make_environment(render_mode="rgb_array")
     shown = Shown()

@@ -11,6 +11,7 @@ import tyro
 from inbounds.cli.terminal import Terminal
 from inbounds.errors import ConfigurationError
 from inbounds.storage.files import write_text
+from inbounds.tasks.named_tasks import task_behind
 
 FILM = "film"
 
@@ -23,10 +24,13 @@ class Options:
     `--live` serves the page on this machine and follows runs in progress.
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUNS [RUNS ...]")] = ()
-    """Run folders, folders above them, or results (benchmarks/results/paper)."""
+    runs: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...] [TASK]")
+    ] = ()
+    """Run folders, folders above them, or results (benchmarks/results/paper); behind them FILE.py:TASK or MODULE:TASK,
+    if the task is your own."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """The page; by default report.html beside the first of RUNS."""
+    """The page; by default report.html in the first of the folders."""
     title: str | None = None
     """Heading of the page."""
     figures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -36,7 +40,7 @@ class Options:
     films: bool = False
     """Film one episode of every run folder (its first seed) and put it into the page."""
     task: Annotated[str | None, tyro.conf.arg(metavar="FILE.py:TASK|MODULE:TASK")] = None
-    """Where the task of the runs is imported from, if it is not one of ours: to film them and to play one episode."""
+    """The same as TASK behind the run folders: it is imported to film them and to play one episode."""
     live: bool = False
     """Serve the page on this machine and redraw it as numbers arrive; Ctrl-C ends it."""
     port: int = 8010
@@ -45,7 +49,9 @@ class Options:
 
 def run(arguments: list[str]) -> int:
     """Write the page, or serve it."""
-    options = tyro.cli(Options, prog="inbounds report", args=arguments)
+    given = tyro.cli(Options, prog="inbounds report", args=arguments)
+    runs, own = task_behind(given.runs, given.task)
+    options = dataclasses.replace(given, runs=runs, task=own)
     if not options.runs:
         raise ConfigurationError("a report of what? Give run folders or results: inbounds report runs/demo.")
     if options.live:

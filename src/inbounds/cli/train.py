@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from inbounds.cli.display import LiveDisplay, PlainDisplay, plural, show_summary, write_csv
+from inbounds.cli.display import LiveDisplay, PlainDisplay, show_summary, write_csv
 from inbounds.cli.options import Request, parse, started_device
 from inbounds.cli.terminal import Terminal, command, shown
 from inbounds.errors import (
@@ -30,6 +30,7 @@ from inbounds.storage.files import make_folder
 from inbounds.tasks.named_tasks import is_import_path, named_task, task_of_run
 from inbounds.training.interrupts import Requests, break_off_at_second
 from inbounds.training.record import CONFIG, RunFolder
+from inbounds.training.summary import plural
 
 
 def run(arguments: list[str]) -> int:

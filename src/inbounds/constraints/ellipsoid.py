@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 
@@ -30,13 +30,22 @@ from inbounds.errors import ConstraintError, EmptySetError
 class Ball(LevelSet):
     """Actions with `sum_i a_i^2 <= radius_squared`, that is, with a Euclidean norm of at most `radius`."""
 
-    def __init__(self, *, radius: float | None = None, radius_squared: Parameter = None) -> None:
-        """Store the squared radius; give one of the two.
+    def __init__(
+        self, *unnamed: Never, radius: float | None = None, radius_squared: Parameter = None
+    ) -> None:
+        """Store the squared radius; give one of the two, by its name.
 
         Args:
+            unnamed: nothing; a number without a name is refused, since it may be the radius or its square.
             radius: the largest Euclidean norm of an action, a number of 0 or more.
             radius_squared: the largest sum of squares, a number of 0 or more or an expression of the observation.
         """
+        if unnamed:
+            given = ", ".join(map(repr, unnamed))
+            raise ConstraintError(
+                f"Ball({given}) does not say whether that is the radius or its square. Write Ball(radius=...) or "
+                f"Ball(radius_squared=...): Ball(radius=0.5) is Ball(radius_squared=0.25)."
+            )
         if (radius is None) == (radius_squared is None):
             raise ConstraintError(
                 f"Ball takes radius= or radius_squared=, and was given {'neither' if radius is None else 'both'}. "

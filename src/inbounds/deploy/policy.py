@@ -198,7 +198,7 @@ def read_plan(path: str | Path, seed: int | None = None, policy: Literal["last",
         plan = _exported_plan(folder, seed) if is_exported else _run_plan(folder, seed, POLICY_FILES[policy])
     except FileNotFoundError as error:
         raise InvalidInputError(
-            f"{folder} is not a run ({error}). Give the folder that training or export wrote."
+            f"{_not_a_run(folder, error)} Give the folder that training or export wrote."
         ) from error
     except InvalidInputError:
         raise
@@ -209,6 +209,13 @@ def read_plan(path: str | Path, seed: int | None = None, policy: Literal["last",
     if not isinstance(plan.learner["name"], str):
         raise CheckpointError(f"{folder} names no learner. Restore the folder, or train and export again.")
     return plan
+
+
+def _not_a_run(folder: Path, error: FileNotFoundError) -> str:
+    if folder.exists():
+        return f"{folder} is not a run ({error})."
+    where = "" if folder.is_absolute() else f" in {Path.cwd()}"
+    return f"{folder} is not a run: there is no such folder{where}."
 
 
 def known_constraint(plan: Plan) -> Constraint:

@@ -28,6 +28,7 @@ from inbounds.tasks.empty_states import Settling
 from inbounds.training.evaluate import Evaluation, Evaluator, evaluated_draw
 from inbounds.training.loop import available_threads
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+from inbounds.training.summary import plural, spread_over_seeds
 
 SUFFIX = "_calls"
 """Learners whose updates ask a solver log running counts under `CAUSE_calls`."""
@@ -133,8 +134,8 @@ class FinalEvaluation:
         means, calls = self.returns.mean(axis=1), self.solver_calls.evaluation
         return "\n".join(
             [
-                f"{self.episodes} episodes of {len(self.seeds)} seed(s) each",
-                f"  return             {means.mean():.4g} +- {means.std():.2g} over seeds",
+                f"{plural(self.episodes, 'episode')} per seed, {plural(len(self.seeds), 'seed')}",
+                f"  return             {means.mean():.4g}{spread_over_seeds(means)}",
                 f"  valid action rate  {self.valid_action_rate.mean():.3f}",
                 f"  projections        {np.mean(calls):,.0f} per seed",
                 f"  worst violation    {max(self.worst_violation, 0.0):g}",

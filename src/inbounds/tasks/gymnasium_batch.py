@@ -130,7 +130,7 @@ class GymnasiumBatch:
                 f"{self.plan.task_name}: its {self.count} environments are stepped one after another, because other "
                 f"processes cannot do it ({reason}). This may be slower, and the results are the same. Let the "
                 f"task's function make equal environments in whatever process it is called, and let reset(seed=...) "
-                f"decide on all that follows; or pass threads=1, and nothing is tried."
+                f"decide on all that follows; or train with threads=1, and nothing is tried."
             )
             return
         if there is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -143,7 +146,11 @@ def maker_of(environment: Any) -> tuple[Maker, str]:
 def _made_by_function(
     function: Callable[..., gymnasium.Env[Any, Any]], render_mode: str | None
 ) -> gymnasium.Env[Any, Any]:
-    made = function() if render_mode is None else function(render_mode=render_mode)
+    if render_mode is None:
+        made = function()
+    else:
+        require_render_mode(function)
+        made = function(render_mode=render_mode)
     if not isinstance(made, gymnasium.Env):
         raise ConfigurationError(
             f"the function returned {made!r}, not a Gymnasium environment. Let it return one (subclass "
@@ -152,15 +159,36 @@ def _made_by_function(
     return made
 
 
+def require_render_mode(function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be told to draw; one whose arguments Python does not know is tried."""
+    try:
+        arguments = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if not any(one.name == "render_mode" or one.kind is one.VAR_KEYWORD for one in arguments):
+        called = getattr(function, "__name__", repr(function))
+        raise ConfigurationError(
+            f"{called} takes no render_mode, so that its environments cannot be filmed. Give it that argument and pass "
+            f"it on: def {called if called.isidentifier() else 'make'}(render_mode=None): return "
+            f"gymnasium.make(..., render_mode=render_mode)."
+        )
+
+
 def made_by_name(
     environment: str, render_mode: str | None, registered: gymnasium.envs.registration.EnvSpec | None = None
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment by its id, and register it first where only another process did so."""
-    if registered is not None:
+    if registered is not None and registered.id not in gymnasium.registry:
+        if isinstance(registered.entry_point, str):
+            # Its package may register the id itself, and Gymnasium warns of an id that is registered twice.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(registered.entry_point.partition(":")[0])
         gymnasium.registry.setdefault(registered.id, registered)
     try:
         # The checker of Gymnasium warns about what is refused or reported here already.
-        return gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
+        # Without a render mode the environment's own default holds: some refuse None, such as those of panda-gym.
+        drawing: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+        return gymnasium.make(environment, disable_env_checker=True, **drawing)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise ConfigurationError(
             f"Gymnasium cannot make '{environment}': {error} Correct the id, install or import the package that "

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,13 @@ def is_import_path(name: str) -> bool:
 def named_task(name: str) -> Task:
     """Return a task by its name, or import one; a function that makes a task is called."""
     if not is_import_path(name):
-        from inbounds.tasks.registry import make
+        from inbounds.tasks.registry import make, names
 
+        if name not in names() and Path(name).is_dir():
+            raise InvalidInputError(
+                f"{name} is a folder and not a task. Name the folder of a run first and its task behind it "
+                f"(inbounds audit RUN TASK); to go on with a run: inbounds train --resume RUN."
+            )
         return make(name)
     return as_task(imported(name), name)
 
@@ -72,6 +78,15 @@ def imported(path: str) -> Any:
             f"can be found."
         ) from error
     return value
+
+
+def task_behind(runs: Sequence[Path], task: str | None) -> tuple[tuple[Path, ...], str | None]:
+    """Split run folders from the task that may stand behind them instead of `--task`, as `train --resume` takes it."""
+    behind = [str(path) for path in runs if is_import_path(str(path)) and not path.exists()]
+    if len({*behind, *([] if task is None else [task])}) > 1:
+        given = ", ".join(behind if task is None else [*behind, f"--task {task}"])
+        raise ConfigurationError(f"several tasks are given: {given}. Name one, behind the run folders.")
+    return tuple(path for path in runs if str(path) not in behind), behind[0] if behind else task
 
 
 def label(name: str, task: Task) -> str:

@@ -44,6 +44,10 @@ FUNCTION = Recommendation(
 PIECES = Recommendation(
     "aram", "the set is not convex, and a projection may jump from one part of it to another."
 )
+NEGATIVE_REWARDS_IN_PIECES = NEGATIVE_REWARDS._replace(
+    reason=f"{NEGATIVE_REWARDS.reason} The set is not convex, and its projection may jump from one part to another: "
+    f"train 'aram' beside it and compare."
+)
 USUAL = Recommendation(
     "aram",
     "its own proposals become feasible, so that little is projected. If the return alone counts and projections are "
@@ -65,11 +69,12 @@ def recommended(task: Task, share: float | None, rewards: NDArray[np.float64]) -
         return NO_LIMIT
     if share is not None and share < THIN:
         return THIN_SET
+    is_in_pieces = any(isinstance(member, Union | Shell) for member in members)
     if not is_lifted and len(rewards) and task.training_reward(rewards).min() < 0:
-        return NEGATIVE_REWARDS
+        return NEGATIVE_REWARDS_IN_PIECES if is_in_pieces else NEGATIVE_REWARDS
     if any(isinstance(member, Oracle) for member in members):
         return FUNCTION
-    return PIECES if any(isinstance(member, Union | Shell) for member in members) else USUAL
+    return PIECES if is_in_pieces else USUAL
 
 
 def every_member(constraint: Constraint) -> Iterator[Constraint]:

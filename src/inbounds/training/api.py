@@ -85,8 +85,9 @@ def train(
             require_same_task(chosen, recorded, path)
             require_same_learner(agent, name_of(agent), recorded, path)
         unscaled, chosen = chosen, scaled_task(chosen, agent, config, recorded)
-        if chosen.reward_divisor != unscaled.reward_divisor:
-            callbacks = (*callbacks, FarRewardWarning(warn))
+        if chosen.is_reward_scaled:
+            is_measured_now = chosen.reward_divisor != unscaled.reward_divisor
+            callbacks = (*callbacks, FarRewardWarning(warn, is_measured_now))
         if not (chosen.ends_only_in_failure and chosen.is_reward_scaled):
             callbacks = (*callbacks, RewardWarning(agent, warn))  # nothing has lifted the rewards
         training = Training(chosen, agent, config, folder, callbacks)
@@ -224,11 +225,14 @@ def default_folder(task: str, learner: str) -> Path:
 
 
 class FarRewardWarning:
-    """Scales that were measured before training do not know rare events, such as a fall; a callback of `train`."""
+    """Scales that were chosen before training may not know rare events, such as a fall; a callback of `train`."""
 
-    def __init__(self, tell: Callable[[str], None] = told_by_python) -> None:
-        """Watch rewards that were divided by a measured scale."""
+    def __init__(
+        self, tell: Callable[[str], None] = told_by_python, is_measured_by_training: bool = True
+    ) -> None:
+        """Watch rewards that were divided by a scale which training measured, or which the task brought along."""
         self.tell = tell
+        self.is_measured_by_training = is_measured_by_training
         self.is_needed = True
 
     def __call__(self, row: Mapping[str, Any]) -> None:
@@ -237,10 +241,20 @@ class FarRewardWarning:
         if self.is_needed and lowest is not None and lowest < -FAR_REWARD:
             self.is_needed = False
             self.tell(
-                f"a training reward of {lowest:.4g} was seen. Rewards are divided by their deviation under random "
-                f"actions, and those met nothing like it, so that this event outweighs all others. Train with "
-                f"scale_rewards=False, or with ib.Aram(preset='normalised'), which scales returns as they are met."
+                f"a training reward of {lowest:.4g} was seen. {self._cause()}, or train with "
+                f"ib.Aram(preset='normalised'), which scales returns as they are met."
             )
+
+    def _cause(self) -> str:
+        if self.is_measured_by_training:
+            return (
+                "Rewards are divided by their deviation under random actions, and those met nothing like it, so that "
+                "this event outweighs all others. Train with scale_rewards=False"
+            )
+        return (
+            "The task's own reward scale makes this event outweigh all others. Measure it over more steps, "
+            "task.normalised(steps=20_000), raise reward_divisor"
+        )
 
 
 class RewardWarning:
@@ -259,6 +273,6 @@ class RewardWarning:
             self.tell(
                 f"a training reward of {lowest:.3g} was seen. The augmented MDP has the task's optimal policies only "
                 f"if rewards are not negative, since a rejected proposal earns 0. Where episodes never end early or "
-                f"end only in failure, tell the task so (`ends_only_in_failure`) and rewards are lifted; "
-                f"`inbounds.check_task` says more."
+                f"end only in failure, tell the task so (`ends_only_in_failure`) and rewards are lifted, or raise "
+                f"`reward_shift` where the task sets it. Elsewhere train ib.Sac(); `inbounds.check_task` says more."
             )

@@ -68,7 +68,7 @@ class TrainingConfig:
     deterministic: bool = False
     """Ask the GPU for reproducible kernels, at some cost in speed."""
     out: Path | None = None
-    """Run folder; by default runs/TASK-LEARNER-SEED-TIME."""
+    """Run folder; by default runs/TASK-LEARNER-TIME."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the remedy."""

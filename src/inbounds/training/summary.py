@@ -120,8 +120,8 @@ class RunSummary:
         prepared = "" if spent is None else f", {spent:.1f} s of it before the first step"
         return "\n".join(
             [
-                f"{self.task}, {self.learner}, {self.step:,} steps, {len(self.evaluations)} seed(s)",
-                f"  return             {returns.mean():.4g} +- {returns.std():.2g} over seeds",
+                f"{self.task}, {self.learner}, {self.step:,} steps, {plural(len(self.evaluations), 'seed')}",
+                f"  return             {returns.mean():.4g}{spread_over_seeds(returns)}",
                 *best_line(self),
                 f"  valid action rate  {valid.mean():.3f}",
                 f"  projections        {self.column('training_projections').mean():,.0f} in training per seed",
@@ -130,6 +130,21 @@ class RunSummary:
                 f"  folder             {self.path}",
             ]
         )
+
+
+def spread_over_seeds(means: np.ndarray) -> str:
+    """Return the deviation over seeds as it stands behind a mean; a single seed has none."""
+    return f" +- {two_digits(means.std())} over seeds" if len(means) > 1 else ""
+
+
+def plural(count: int, word: str) -> str:
+    """Return a number with its noun."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def two_digits(value: float) -> str:
+    """Return a number rounded to two digits and written in full: 150 and not 1.5e+02."""
+    return f"{float(f'{value:.2g}'):,.6g}"
 
 
 def best_rows(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
