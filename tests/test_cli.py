@@ -267,7 +267,7 @@ def test_a_folder_that_is_no_run_is_refused(
 def test_a_policy_of_ours_is_audited_on_the_task_that_it_names(capsys: pytest.CaptureFixture[str]) -> None:
     published = Path(__file__).resolve().parent.parent / "policies" / "reacher"
     assert main(["audit", str(published), "--steps", "3"]) == 0
-    assert "reacher: sum_i a_i^2 <= 0.05" in capsys.readouterr().out
+    assert "sum_i a_i^2 <= 0.05" in capsys.readouterr().out
     assert main(["audit", "nowhere.py:act"]) == 2
     assert "which task? Name it behind the policy" in capsys.readouterr().err
 

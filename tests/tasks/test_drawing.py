@@ -66,8 +66,8 @@ def test_it_fits_pictures_of_every_size_and_every_label(size, label):
 
 
 @pytest.mark.parametrize("use", [-0.1, float("nan")])
-def test_a_use_that_is_no_share_is_refused(scene, use):
-    with pytest.raises(InvalidInputError, match="share of at least 0"):
+def test_a_use_that_is_not_a_fraction_is_refused(scene, use):
+    with pytest.raises(InvalidInputError, match="fraction of at least 0"):
         draw_gauge(scene, use, "power")
 
 
