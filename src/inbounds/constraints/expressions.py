@@ -251,6 +251,8 @@ def operation(name: str, *operands: Any) -> Any:
     if not all(isinstance(operand, Constant) for operand in made.operands):
         return made
     values = [operand.array for operand in made.operands]  # type: ignore[attr-defined]
+    if name == "stack":
+        return constant(np.stack(np.broadcast_arrays(*values)))
     with np.errstate(all="ignore"):
         return constant(OPERATIONS[name].compute(np, *values))
 
