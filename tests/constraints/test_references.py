@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from inbounds.constraints import Box
 from inbounds.constraints.references import Reference, obs, previous_action, reference_from_json
 from inbounds.errors import ConstraintError, InvalidInputError
 
@@ -111,3 +112,48 @@ def test_only_finite_numbers_scale_and_shift(operand: Any) -> None:
 def test_a_file_that_no_reference_wrote_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ConstraintError):
         reference_from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (obs[-2:5], "10 entries is no entry at all"),
+        (obs[7:].reshape(2, 2), r"is 3 entries, not the 4 of \(2, 2\)"),
+    ],
+)
+def test_a_reading_whose_length_only_an_observation_tells_is_refused_where_it_does_not_fit(
+    reference: Reference, expected: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"{expected}.*Check the indices"):
+        reference.read(OBSERVATION)
+
+
+def test_a_reading_of_another_length_than_the_action_is_refused_in_a_sentence() -> None:
+    limit = Box(-1.0, obs[7:])
+    for ask in (limit.violation, limit.contains, limit.project):
+        with pytest.raises(
+            InvalidInputError, match=r"different lengths together.*Check which entries it reads"
+        ):
+            ask(OBSERVATION, np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"source": "observation", "indices": []},
+        {"source": "observation", "indices": 10**10},
+        {"source": "observation", "indices": {"start": 0, "stop": 10**400, "step": None}},
+        {"source": "observation", "indices": 0, "scale": 10**400},
+        {"source": "observation", "indices": None, "shape": []},
+        {"source": "observation", "indices": None, "shape": [0]},
+    ],
+)
+def test_a_file_whose_numbers_nothing_could_read_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ConstraintError, match=r"Give|Correct|Name"):
+        reference_from_json(data)
+
+
+def test_integers_too_large_for_a_float_are_refused() -> None:
+    for make in (lambda: Box(0.0, 10**400), lambda: obs[0] + [10**400]):
+        with pytest.raises(ConstraintError, match=r"Pass numbers|finite numbers"):
+            make()

@@ -119,11 +119,22 @@ class Situation(NamedTuple):
         return entry[1]
 
     def quietly(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns; numpy does not warn of overflow, of which the answer tells already."""
-        if self.size <= LARGE:
-            return function(*arguments)
-        with np.errstate(all="ignore"):
-            return function(*arguments)
+        """Return what a function returns; numpy does not warn of overflow, of which the answer tells already.
+
+        How long a reading such as `obs[2:]` is shows only here: one that does not fit is refused.
+        """
+        try:
+            if self.size <= LARGE:
+                return function(*arguments)
+            with np.errstate(all="ignore"):
+                return function(*arguments)
+        except ValueError as error:
+            if "broadcast" not in str(error):
+                raise
+            raise InvalidInputError(
+                f"the constraint puts arrays of different lengths together ({error}). Check which entries it reads, "
+                f"and how long the observation and the action are."
+            ) from error
 
     def without_gradient(self) -> Situation:
         """Return the same situation, for automatic differentiation a constant."""
@@ -223,9 +234,9 @@ def parameter(owner: str, name: str, value: Any, axes: int, *, is_finite: bool =
         return _fitting(owner, name, value, axes)
     try:
         array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise ConstraintError(
-            f"{owner}: {name} is {value!r}, but {_KINDS[axes]} is expected. Pass numbers or obs[...]."
+            f"{owner}: {name} is {value!r:.80}, but {_KINDS[axes]} is expected. Pass numbers or obs[...]."
         ) from error
     if array.ndim > axes or (axes == 2 and array.ndim != 2) or array.size == 0:
         raise ConstraintError(
