@@ -52,6 +52,7 @@ POWER = Leaf("PowerBudget", {"weights": read(0, 3), "bound": 1.0})
 NORM = Leaf("WeightedL1", {"weights": read(0, 3), "bound": 1.0})
 ROWS = Leaf("Polytope", {"A": np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.5]]), "b": np.array([0.5, 0.4])})
 ROUND = Leaf("Ellipsoid", {"matrix": np.eye(3), "bound": 1.0})
+COMPILED = "the largest of joined rows, which XLA computed at other places of a large batch"
 DIFFERENCES = Leaf(
     "Polytope",
     {
@@ -120,6 +121,17 @@ QUESTIONS = (
         examine_sample,
         [[0.0, 0.0]] * 32,
         [[-1.0]] * 32,
+        library=JIT,
+    ),
+    Known(
+        COMPILED,
+        both(
+            Leaf("WeightedL1", {"weights": np.arange(1.0, 13.0), "bound": 1.0}),
+            box(np.full(12, -0.5), np.full(12, 0.5)),
+        ),
+        examine_contains,
+        np.repeat((np.arange(4096) * 37 % 101 / 1000.0)[:, None], 12, axis=1),
+        dtype=np.float32,
         library=JIT,
     ),
     Known(

@@ -4,12 +4,14 @@ import json
 from typing import Any
 
 import array_api_strict
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from inbounds.constraints import Box
+from inbounds.constraints import Box, Polytope
 from inbounds.constraints.references import Reference, obs, previous_action, reference_from_json
+from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConstraintError, InvalidInputError
 
 OBSERVATION = np.arange(10.0)
@@ -130,9 +132,19 @@ def test_a_reading_whose_length_only_an_observation_tells_is_refused_where_it_do
 
 def test_a_reading_of_another_length_than_the_action_is_refused_in_a_sentence() -> None:
     limit = Box(-1.0, obs[7:])
-    for ask in (limit.violation, limit.contains, limit.project):
+    questions = (
+        limit.violation,
+        limit.project,
+        jax.jit(limit.project),
+        limit.linear_maximiser,
+        lambda seen, action: limit.interior_point(seen, dimension=len(action)),
+        lambda seen, action: limit.sample(np.random.default_rng(0), seen, n=1, dimension=len(action)),
+        SafetyFilter(limit).correct,
+    )
+    for ask in questions:
         with pytest.raises(
-            InvalidInputError, match=r"different lengths together.*Check which entries it reads"
+            InvalidInputError,
+            match=r"high of Box is obs\[7:\], which has 3 entries here, but 2 are expected. Check",
         ):
             ask(OBSERVATION, np.zeros(2))
 
@@ -157,3 +169,11 @@ def test_integers_too_large_for_a_float_are_refused() -> None:
     for make in (lambda: Box(0.0, 10**400), lambda: obs[0] + [10**400]):
         with pytest.raises(ConstraintError, match=r"Pass numbers|finite numbers"):
             make()
+
+
+def test_a_bound_for_each_row_is_as_long_as_there_are_rows() -> None:
+    rows = Polytope(np.eye(2), obs[7:])
+    with pytest.raises(
+        InvalidInputError, match=r"b of Polytope is obs\[7:\], which has 3 entries here, but 2"
+    ):
+        (rows & Box(-1.0, 1.0)).project(OBSERVATION, np.zeros(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -119,22 +120,11 @@ class Situation(NamedTuple):
         return entry[1]
 
     def quietly(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns; numpy does not warn of overflow, of which the answer tells already.
-
-        How long a reading such as `obs[2:]` is shows only here: one that does not fit is refused.
-        """
-        try:
-            if self.size <= LARGE:
-                return function(*arguments)
-            with np.errstate(all="ignore"):
-                return function(*arguments)
-        except ValueError as error:
-            if "broadcast" not in str(error):
-                raise
-            raise InvalidInputError(
-                f"the constraint puts arrays of different lengths together ({error}). Check which entries it reads, "
-                f"and how long the observation and the action are."
-            ) from error
+        """Return what a function returns; numpy does not warn of overflow, of which the answer tells already."""
+        if self.size <= LARGE:
+            return function(*arguments)
+        with np.errstate(all="ignore"):
+            return function(*arguments)
 
     def without_gradient(self) -> Situation:
         """Return the same situation, for automatic differentiation a constant."""
@@ -166,6 +156,58 @@ class Situation(NamedTuple):
                     f"a batch of shape {tuple(source.shape[:-1])} for the {name} does not fit actions in a batch of "
                     f"shape {tuple(batch)}. Pass one {name} for each action, or one for all."
                 ) from error
+
+
+OF_ENTRIES = ("low", "high", "weights", "delta", "previous")
+"""Arguments with one number for each entry of an action, or a single one for all."""
+
+_open: weakref.WeakKeyDictionary[Any, list[OpenReading]] = weakref.WeakKeyDictionary()
+
+
+class OpenReading(NamedTuple):
+    """An argument such as `obs[2:]`, whose length only an observation tells, and how long it must be."""
+
+    name: str
+    reading: Expression
+    expected: int | None
+    """None stands for the number of entries of an action."""
+
+
+def open_readings(constraint: Any) -> list[OpenReading]:
+    """Return the arguments of a set and of those that it is made of whose length has to be looked at."""
+    known = _open.get(constraint)
+    if known is not None:
+        return known
+    found, parameters = list[OpenReading](), constraint.parameters()
+    for name, value in parameters.items():
+        parts = value if isinstance(value, tuple) else (value,)
+        found += [reading for part in parts if hasattr(part, "parameters") for reading in open_readings(part)]
+        is_open = isinstance(value, Expression) and value.own_shape == (None,)
+        if not is_open or str(value) == "previous_action":  # which every question compares with the action
+            continue
+        if name in OF_ENTRIES:
+            found.append(OpenReading(f"{name} of {type(constraint).__name__}", value, None))
+        elif name == "b":
+            rows = (
+                parameters["A"].own_shape
+                if isinstance(parameters["A"], Expression)
+                else parameters["A"].shape
+            )
+            found.append(OpenReading(f"b of {type(constraint).__name__}", value, rows[0]))
+    _open[constraint] = found
+    return found
+
+
+def require_fitting(constraint: Any, at: Situation, dimension: int, batch: tuple[int, ...] = ()) -> None:
+    """Refuse sources that do not fit an action, and readings that are longer or shorter than what they stand for."""
+    at.require_fitting(dimension, batch)
+    for name, reading, expected in open_readings(constraint):
+        entries, wanted = at.value(reading).shape[-1], dimension if expected is None else expected
+        if wanted is not None and entries not in (1, wanted):
+            raise InvalidInputError(
+                f"{name} is {reading}, which has {entries} entries here, but {wanted} are expected. Check which "
+                f"entries it reads, and how long the observation and the action are."
+            )
 
 
 class Question(NamedTuple):

@@ -13,7 +13,7 @@ from inbounds.constraints import Constraint, Polytope, RateLimit, Shell, SumBand
 from inbounds.constraints.arrays import all_finite, require_no_mask, worst_row
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.references import Reference
-from inbounds.constraints.situation import Situation
+from inbounds.constraints.situation import Situation, require_fitting
 from inbounds.deploy.interventions import Kind
 from inbounds.errors import (
     ConfigurationError,
@@ -120,7 +120,7 @@ class Correction:
             at, array, _ = self.constraint.situation(observation, action.astype(np.float64), before)
         else:
             at, array = Situation(np, np.float64, *place), action.astype(np.float64)
-            at.require_fitting(action.shape[-1])
+            require_fitting(self.constraint, at, action.shape[-1])
         rows: Vector = at.quietly(self.constraint.excess, at, array)
         return rows
 
