@@ -135,7 +135,9 @@ class Correction:
                         if all_finite(point) and self.excess(place, point) <= 0.0:
                             return Moved(point, kind)
             except ConstraintError as error:
-                problem = error
+                # What another way found, such as that the set is not convex, tells more than that it seems empty.
+                if problem is None or not isinstance(error, EmptySetError):
+                    problem = error
         why = (
             str(problem)
             if problem
