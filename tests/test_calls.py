@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import logging
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -248,6 +249,29 @@ def test_a_task_is_imported_from_a_file(file: Path, name: str) -> None:
 def test_what_is_not_a_task_is_refused(file: Path, name: str, told: str) -> None:
     with pytest.raises(InvalidInputError, match=told):
         named_task(f"{file}:{name}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("TASK = (", "line 1 of .* is not Python .*Correct it"),
+        ("import sys; sys.exit(4)", "ends the program while"),
+    ],
+    ids=["no Python", "an exit"],
+)
+def test_a_file_that_cannot_be_run_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    with pytest.raises(InvalidInputError, match=told):
+        named_task(f"{tmp_path / 'broken.py'}:TASK")
+
+
+def test_a_file_does_not_replace_the_package_that_has_its_name(file: Path, tmp_path: Path) -> None:
+    import scipy
+
+    namesake = tmp_path / "scipy.py"
+    namesake.write_text(file.read_text())
+    assert named_task(f"{namesake}:task").name == "Pump 2"
+    assert sys.modules["scipy"] is scipy
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,20 @@ POWER = Leaf("PowerBudget", {"weights": read(0, 3), "bound": 1.0})
 NORM = Leaf("WeightedL1", {"weights": read(0, 3), "bound": 1.0})
 ROWS = Leaf("Polytope", {"A": np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.5]]), "b": np.array([0.5, 0.4])})
 ROUND = Leaf("Ellipsoid", {"matrix": np.eye(3), "bound": 1.0})
+COMPILED = "the largest of joined rows, which XLA computed at other places of a large batch"
+DIFFERENCES = Leaf(
+    "Polytope",
+    {
+        "A": Reading("observation", (0, 6), 1.0, 185177.1767768349, shape=(3, 2)),
+        "b": Reading("observation", (6, 9), 0.001),
+    },
+)
+OPEN = Leaf("PowerBudget", {"weights": read(9, 11, -1.0), "bound": read(11)})
+OPEN_STATE = [
+    *(-185177.79340101144, -185174.27551712157, -185178.71122083778, -185178.3640680871, -185176.56015265838),
+    *(-185180.07803654825, -4626750.357022261, 15503119.896716118, 9497110.93359848, 0.026923394146742562),
+    *(-0.006830130370566452, 861.2694950951752),
+]
 STATES = np.array(
     [[1.0, 2.0, 0.5], [0.5, 1.0, 1.5], [2.0, 0.1, 1.0], [1.0, 1.0, 1.0], [3.0, 1.0, 2.0], [0.3, 2.0, 1.0]]
 )
@@ -74,6 +88,9 @@ OVERFLOW = "a sum that overflows is not a small one"
 THIN = "a thin set in float32"
 DRAWN = "draws from sets of limits, and from sets without an action"
 JOINED = "joined sets whose members read other parts of the observation, in batches"
+GROWING = (
+    "rows whose margins grow with the action, a budget that leaves a direction free, and actions far away"
+)
 
 QUESTIONS = (
     Known(OVERFLOW, both(SKEWED, box(-1.0, 1.0)), examine_contains, [[1e308, 1e308]]),
@@ -105,6 +122,24 @@ QUESTIONS = (
         [[0.0, 0.0]] * 32,
         [[-1.0]] * 32,
         library=JIT,
+    ),
+    Known(
+        COMPILED,
+        both(
+            Leaf("WeightedL1", {"weights": np.arange(1.0, 13.0), "bound": 1.0}),
+            box(np.full(12, -0.5), np.full(12, 0.5)),
+        ),
+        examine_contains,
+        np.repeat((np.arange(4096) * 37 % 101 / 1000.0)[:, None], 12, axis=1),
+        dtype=np.float32,
+        library=JIT,
+    ),
+    Known(
+        GROWING,
+        both(DIFFERENCES, OPEN, box(np.full(2, -np.inf), np.array([1492.0151548923718, np.inf]))),
+        examine_project,
+        [[-2.0, 1e20], [-2.0, 1e6], [-2.0, 0.0]],
+        [OPEN_STATE] * 3,
     ),
     *(
         Known(JOINED, both(first, second), examine, STATES - 3.0, STATES)

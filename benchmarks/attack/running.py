@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import inbounds as ib
 from benchmarks.attack.actions import draw_actions
 from benchmarks.attack.anchored_sets import Style
-from benchmarks.attack.examination import ROOM, ROOM_IN_SINGLE
+from benchmarks.attack.examination import ROOM, ROOM_IN_SINGLE, readings_are_finite
 from benchmarks.attack.ledger import WRONG, Ledger
 from benchmarks.attack.plain_sets import Joined, Leaf, Plain, Reading, reads_previous_action
 from benchmarks.attack.sets import Drawn, States
@@ -317,7 +317,11 @@ def filtered(rng: np.random.Generator, ledger: Ledger) -> None:
 
         def is_answerable(here: States = here, kind: Any = kind, is_sound: bool = is_sound) -> bool:
             enough = ROOM if kind == np.float64 else ROOM_IN_SINGLE
-            return is_sound and drawn.is_moderate and bool(drawn.room(here, 1, kind)[0] > enough)
+            if not (
+                is_sound and drawn.is_moderate and readings_are_finite(plain, here, 1, is_single=False)[0]
+            ):
+                return False
+            return bool(drawn.room(here, 1, kind)[0] > enough)
 
         journal.judge_error(answer, plain, here, asked, is_answerable=is_answerable)
         if answer.error is not None:

@@ -558,3 +558,12 @@ def test_names_and_the_previous_action_are_found_inside_expressions() -> None:
     found = resolved(limit, {"fuse": (0, 1), "speed": (1, 2), "previous_action": (3, 2)})
     assert "[1, 2]*obs[1:3]" in repr(found) and "obs[3:5]*obs[1:3]" in repr(found)
     assert entries_read(found, 5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_functions_of_numbers_are_numbers_wherever_a_set_takes_a_list() -> None:
+    assert ib.stack([ib.sqrt(4.0), 1.0]).array.tolist() == [2.0, 1.0]
+    rows = ib.Polytope([[1.0, ib.exp(0.0)]], [ib.sqrt(4.0)])
+    assert rows.to_json() == ib.Polytope([[1.0, 1.0]], [2.0]).to_json()
+    assert (
+        ib.Box([ib.sin(0.0), -1.0], [ib.cos(0.0), 1.0]).to_json() == ib.Box([0.0, -1.0], [1.0, 1.0]).to_json()
+    )

@@ -269,3 +269,14 @@ def test_a_huge_action_is_projected_on_rows_and_an_ellipsoid_that_only_rounding_
 def test_the_constructor_leaves_sets_that_are_not_convex_to_the_operator(other: Constraint) -> None:
     with pytest.raises(ConstraintError, match=r"not convex.*Join the sets with &"):
         Intersection([Ball(radius_squared=1.0), other])
+
+
+@pytest.mark.parametrize("count", [4096, 8192])
+def test_a_compiled_violation_belongs_to_its_own_action_in_large_batches(count: int) -> None:
+    # jaxlib 0.10.2 computed the largest of the joined rows at other places of the batch.
+    joint = WeightedL1(np.arange(1.0, 13.0), 1.0) & Box(np.full(12, -0.5), np.full(12, 0.5))
+    actions = np.random.default_rng(0).normal(size=(count, 12)).astype(np.float32)
+    expected = joint.violation(None, actions.astype(np.float64))
+    np.testing.assert_allclose(
+        jax.jit(lambda batch: joint.violation(None, batch))(actions), expected, rtol=1e-4
+    )

@@ -158,3 +158,19 @@ def test_rows_that_exclude_one_another_are_solved_for_once_and_not_in_every_turn
     with pytest.raises(EmptySetError, match=r"no action satisfies .* Widen"):
         constraint.project(np.array([[0.6, -0.4], [9.1, -8.9]]), np.zeros((2, 2)))
     assert 1 <= len(solved) < 10
+
+
+@pytest.mark.parametrize("action", [[-2.0, 0.0], [-2.0, 1e6], [-2.0, 1e20]])
+def test_rows_whose_margins_grow_with_the_action_are_not_taken_for_rows_that_exclude_one_another(
+    action: list[float],
+) -> None:
+    # The coefficients are differences of large numbers, so that their rounding, and with it the margin, is large.
+    large = 185177.0
+    rows = Polytope((obs[0:6] + large).reshape(3, 2), obs[6:9])
+    coefficients = np.array([-0.62, 2.9, -1.53, -1.19, 0.62, -2.9])
+    state = np.concatenate([coefficients - large, [-4626.75, 15503.12, 9497.11]])
+    box = Box([-np.inf, -np.inf], [1492.0, np.inf])
+    joined = (rows & PowerBudget([-0.027, 0.007], 861.0) & box).project(state, np.array(action))
+    # The budget limits nothing here, so that the rows alone have the same nearest action: a corner, if it is far.
+    alone = (rows & box).project(state, np.minimum(action, 1e6))
+    np.testing.assert_allclose(joined, alone, atol=5.0)

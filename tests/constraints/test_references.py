@@ -4,11 +4,14 @@ import json
 from typing import Any
 
 import array_api_strict
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from inbounds.constraints import Box, Polytope
 from inbounds.constraints.references import Reference, obs, previous_action, reference_from_json
+from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConstraintError, InvalidInputError
 
 OBSERVATION = np.arange(10.0)
@@ -111,3 +114,66 @@ def test_only_finite_numbers_scale_and_shift(operand: Any) -> None:
 def test_a_file_that_no_reference_wrote_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ConstraintError):
         reference_from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (obs[-2:5], "10 entries is no entry at all"),
+        (obs[7:].reshape(2, 2), r"is 3 entries, not the 4 of \(2, 2\)"),
+    ],
+)
+def test_a_reading_whose_length_only_an_observation_tells_is_refused_where_it_does_not_fit(
+    reference: Reference, expected: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"{expected}.*Check the indices"):
+        reference.read(OBSERVATION)
+
+
+def test_a_reading_of_another_length_than_the_action_is_refused_in_a_sentence() -> None:
+    limit = Box(-1.0, obs[7:])
+    questions = (
+        limit.violation,
+        limit.project,
+        jax.jit(limit.project),
+        limit.linear_maximiser,
+        lambda seen, action: limit.interior_point(seen, dimension=len(action)),
+        lambda seen, action: limit.sample(np.random.default_rng(0), seen, n=1, dimension=len(action)),
+        SafetyFilter(limit).correct,
+    )
+    for ask in questions:
+        with pytest.raises(
+            InvalidInputError,
+            match=r"high of Box is obs\[7:\], which has 3 entries here, but 2 are expected. Check",
+        ):
+            ask(OBSERVATION, np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"source": "observation", "indices": []},
+        {"source": "observation", "indices": 10**10},
+        {"source": "observation", "indices": {"start": 0, "stop": 10**400, "step": None}},
+        {"source": "observation", "indices": 0, "scale": 10**400},
+        {"source": "observation", "indices": None, "shape": []},
+        {"source": "observation", "indices": None, "shape": [0]},
+    ],
+)
+def test_a_file_whose_numbers_nothing_could_read_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ConstraintError, match=r"Give|Correct|Name"):
+        reference_from_json(data)
+
+
+def test_integers_too_large_for_a_float_are_refused() -> None:
+    for make in (lambda: Box(0.0, 10**400), lambda: obs[0] + [10**400]):
+        with pytest.raises(ConstraintError, match=r"Pass numbers|finite numbers"):
+            make()
+
+
+def test_a_bound_for_each_row_is_as_long_as_there_are_rows() -> None:
+    rows = Polytope(np.eye(2), obs[7:])
+    with pytest.raises(
+        InvalidInputError, match=r"b of Polytope is obs\[7:\], which has 3 entries here, but 2"
+    ):
+        (rows & Box(-1.0, 1.0)).project(OBSERVATION, np.zeros(2))

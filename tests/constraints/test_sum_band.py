@@ -180,3 +180,11 @@ def test_a_band_that_only_small_entries_can_meet_has_its_interior_point_near_zer
     )  # the margin is 1e-6 of the sum of absolute values
     assert thin.contains(None, np.zeros(3))
     assert thin.contains(None, thin.interior_point())
+
+
+def test_the_distance_ends_at_the_band_where_entries_move_at_speeds_that_float64_cannot_compare() -> None:
+    start = np.array([50.0, -60.0, -85.0, -34.0, 49.0, -20.0, 16.0, -41.0])
+    direction = np.array([-3.4e38, -1e308, 116.0, 21.0, -1e308, -1e200, 83.0, 88.0])
+    band = SumBand(float(start.sum()), 0.1)
+    length = band.distance(None, start, direction)
+    assert band.violation(None, start + 0.999 * length * direction) <= 0.0

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import ConfigurationError, EmptySetError, InboundsError, InvalidInputError
+from inbounds.errors import (
+    ConfigurationError,
+    EmptySetError,
+    InboundsError,
+    InfeasibleActionError,
+    InvalidInputError,
+)
 from tests.constraints.strategies import FAMILIES
 
 CUBE = ib.Box(-np.ones(3), np.ones(3))
@@ -478,3 +484,10 @@ def test_an_action_beyond_a_shell_stays_on_its_side_of_the_hole() -> None:
         moved = safety.correct(None, np.array(action))
         wanted = np.array(action) * np.clip(np.linalg.norm(action), 0.5, 1.0) / np.linalg.norm(action)
         np.testing.assert_allclose(moved, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("correction", ["ray", "projection", "quickest"])
+def test_a_set_that_is_not_convex_in_a_state_is_not_called_empty(correction: Any) -> None:
+    saddle = ib.Ellipsoid(ib.stack([[ib.obs[0], 0.0], [0.0, 1.0]]), ib.obs[1])
+    with pytest.raises(InfeasibleActionError, match=r"negative eigenvalue.*not convex"):
+        ib.SafetyFilter(saddle, correction=correction).correct(np.array([-1.0, -1.0]), np.array([0.0, 3.0]))

@@ -217,13 +217,15 @@ class Flat:
     observation_size, action_size, horizon = 1, 1, HORIZON
     observation_shape: tuple[int, ...] = (1,)
     state_type: Any = jnp.float32
+    first, last = 0.0, 0.0
+    """What the first and the last observation of an episode hold."""
 
     def reset(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.zeros(()), jnp.zeros(1)
+        return jnp.zeros(()), jnp.full(1, self.first)
 
     def step(self, state: jax.Array, action: jax.Array, key: jax.Array) -> ib.CompiledStep:
         after = (state + 1).astype(self.state_type)
-        seen = jnp.zeros(self.observation_shape)
+        seen = jnp.where(after >= self.horizon, self.last, jnp.zeros(self.observation_shape))
         return ib.CompiledStep(after, seen, -action[0], jnp.asarray(False), after >= self.horizon)
 
 
@@ -247,6 +249,56 @@ def test_what_no_compiled_loop_could_carry_is_refused(fault: dict[str, Any], mes
     vars(environment).update(fault)
     with pytest.raises(ConfigurationError, match=message):
         ib.from_compiled(environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "message"),
+    [
+        (
+            object(),
+            {},
+            r"no observation_size .* ib.CompiledEnvironment; ib.Task takes Gymnasium environments",
+        ),
+        (Flat(), {"action_low": [-1.0, -1.0]}, r"action_low=.* does not bound an action of 1 entries. Give"),
+        (Flat(), {"action_high": "much"}, "action_high='much' does not bound"),
+    ],
+)
+def test_what_is_no_compiled_environment_or_no_bound_is_refused(
+    environment: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ib.from_compiled(environment, **options)
+
+
+def flat(**values: float) -> ib.Task:
+    environment = Flat()
+    vars(environment).update(values)
+    return ib.from_compiled(environment, name="flat")
+
+
+def test_an_observation_that_is_not_a_number_is_refused_where_it_begins_or_ends_an_episode() -> None:
+    with pytest.raises(
+        SimulationError, match=r"first observation of environment 0 of 1 .* Correct the environment"
+    ):
+        flat(first=np.nan).make_environment().reset(seed=0)
+    with pytest.raises(SimulationError, match="first observation of environment 0 of 2"):
+        flat(first=np.inf).host(2, 1).reset([0, 1])
+    with pytest.raises(SimulationError, match="its reward or its observation is not a finite number"):
+        batch = flat(last=np.nan).host(2, 1)
+        batch.reset([0, 1])
+        for _ in range(HORIZON):
+            batch.step(np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize(
+    "values", [{"last": np.nan}, {"first": np.nan}], ids=["at the end", "at the beginning"]
+)
+def test_training_does_not_blame_the_learner_for_a_simulation_that_breaks(
+    values: dict[str, float], tmp_path: Path
+) -> None:
+    settings = {"environments": 2, "warm_up": 4, "progress": False, "out": tmp_path / "run"}
+    with pytest.raises(SimulationError, match=r"observation.* not a finite number"):
+        ib.train(flat(**values), ib.Sac(), steps=40, **settings)
 
 
 @pytest.mark.slow

@@ -258,6 +258,13 @@ def test_an_episode_begins_with_zero_in_the_box_as_the_previous_action() -> None
         plant(ib.RateLimit(0.25), first_previous_action=[1.0, 2.0, 3.0])
 
 
+def test_a_first_previous_action_beyond_the_box_is_refused_since_limits_would_hold_from_another_one() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"entry 1 of first_previous_action is 5, but .* Pass an action"
+    ):
+        plant(ib.RateLimit(0.25) & ib.Box(0.5, 1.5), first_previous_action=[1.0, 5.0])
+
+
 # Actions and boxes ----------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ from inbounds.constraints.arrays import (
 )
 from inbounds.constraints.emptiness import refuse_empty, representable, verdict
 from inbounds.constraints.expressions import Expression
-from inbounds.constraints.situation import Parameter, Question, Situation, read_situation
+from inbounds.constraints.situation import Parameter, Question, Situation, read_situation, require_fitting
 from inbounds.errors import ConstraintError, InvalidInputError
 
 STRICT_MARGINS = 1.5
@@ -368,7 +368,7 @@ class Constraint(abc.ABC):
                 f"Pass an action of shape (..., {expected})."
             )
         at = read_situation(original, observation, previous_action, size)
-        at.require_fitting(original.shape[-1], tuple(original.shape[:-1]))
+        require_fitting(self, at, original.shape[-1], tuple(original.shape[:-1]))
         array = convert(original, at.xp, at.dtype)
         # Integers and half precision cannot hold a projection; their answers come in the working type.
         is_kept = original.dtype == at.xp.float64 or original.dtype == at.xp.float32
@@ -395,5 +395,5 @@ class Constraint(abc.ABC):
         if is_jax(rng):
             like = rng
         at = read_situation(like, observation, previous_action)
-        at.require_fitting(int(size))
+        require_fitting(self, at, int(size))
         return at, int(size)

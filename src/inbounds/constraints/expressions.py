@@ -251,6 +251,8 @@ def operation(name: str, *operands: Any) -> Any:
     if not all(isinstance(operand, Constant) for operand in made.operands):
         return made
     values = [operand.array for operand in made.operands]  # type: ignore[attr-defined]
+    if name == "stack":
+        return constant(np.stack(np.broadcast_arrays(*values)))
     with np.errstate(all="ignore"):
         return constant(OPERATIONS[name].compute(np, *values))
 
@@ -276,7 +278,7 @@ def constant(value: Any) -> Constant:
     is_number = isinstance(value, int | float | np.number | np.ndarray | list | tuple)
     try:
         array = np.array(value, dtype=np.float64) if is_number and not isinstance(value, bool) else None
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):  # an integer may be too large for a float
         array = None
     if array is None or not array.size or array.ndim > 2 or not np.isfinite(array).all():
         raise ConstraintError(

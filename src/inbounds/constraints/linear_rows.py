@@ -134,9 +134,16 @@ def open_where_empty(
     box = spread(np, bounds, dimension)
     near = _box_near_rows(at, rows, bounds, dimension)
     point = nearest_in_rows(at, rows, box_centre(np, near), near)
-    # Rows that leave less than the margin of `contains` exclude one another as well: no answer would be accepted.
-    missed = rows.excess(at, point) + NEARLY * rows.margin(at, point, at.margins) > 0
-    is_empty = np.any(missed, axis=-1) | np.any(point < box.low, axis=-1)
+
+    def misses(point: Array) -> Array:
+        # Rows that leave less than the margin of `contains` exclude one another as well: no answer would be accepted.
+        missed = rows.excess(at, point) + NEARLY * rows.margin(at, point, at.margins) > 0
+        return np.any(missed, axis=-1) | np.any(point < box.low, axis=-1)
+
+    is_empty = misses(point)
+    if np.any(is_empty):
+        # Where margins grow with the action, a nearest point can miss them although the rows have room elsewhere.
+        is_empty = is_empty & misses(interior_in_rows(at, rows, dimension, bounds))
     if not np.any(is_empty):
         return rows, bounds
     is_empty = is_empty[..., None]

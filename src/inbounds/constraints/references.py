@@ -15,6 +15,9 @@ from inbounds.constraints.arrays import LARGE, Array, constant_like, namespace_o
 from inbounds.constraints.expressions import Expression, Shape
 from inbounds.errors import ConstraintError, InvalidInputError
 
+LARGEST_INDEX = 10**9
+"""Far more entries than any observation has, and few enough for arrays of indices."""
+
 
 class Span(NamedTuple):
     """The entries start, start + step, ... before stop, as in a slice."""
@@ -157,9 +160,21 @@ class Reference(Expression):
             xp = namespace_of(values)
             positions = [index % size for index in self.indices]  # type: ignore[union-attr]
             taken = xp.take(values, constant_like(values, np.asarray(positions)), axis=-1)
+        count = 1 if isinstance(self.indices, int) else int(taken.shape[-1])
+        if not count:
+            raise self._misfit(values, "no entry at all")
         if self.shape is None:
             return taken
+        if count != math.prod(self.shape):
+            raise self._misfit(values, f"{count} entries, not the {math.prod(self.shape)} of {self.shape}")
         return namespace_of(values).reshape(taken, (*values.shape[:-1], *self.shape))
+
+    def _misfit(self, values: Array, read: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"the constraint reads {self}, which in {'an' if self.source == 'observation' else 'a'} "
+            f"{self._source_name()} of {values.shape[-1]} entries is {read}. Check the indices of the constraint, "
+            f"or the {self._source_name()} that was passed."
+        )
 
     @functools.cached_property
     def _key(self) -> int | slice | None:
@@ -245,6 +260,10 @@ def reference_from_json(data: dict[str, Any]) -> Reference:
             raise ConstraintError("a reference ends before it begins. Give 'start' and 'stop' other values.")
     elif isinstance(indices, list):
         indices = tuple(_integer(index) for index in indices)
+        if not indices:
+            raise ConstraintError(
+                "a reference with an empty list names no entries. Give 'indices' one or more."
+            )
     elif indices is not None:
         indices = _integer(indices)
     if shape is not None:
@@ -253,6 +272,10 @@ def reference_from_json(data: dict[str, Any]) -> Reference:
                 f"the shape of a reference is a list of integers, not {shape!r}. Correct 'shape'."
             )
         shape = tuple(_integer(side) for side in shape)
+        if not shape or min(shape) < 1:
+            raise ConstraintError(
+                f"a reference has no array of shape {shape}. Give 'shape' sides of 1 or more."
+            )
     scale, offset = (
         _number("scaled and shifted by", data.get(key, default))
         for key, default in (("scale", 1.0), ("offset", 0.0))
@@ -265,10 +288,8 @@ def _is_number(value: object) -> bool:
 
 
 def _number(action: str, value: Any) -> float:
-    if _is_number(value):
-        number = float(value)
-        if math.isfinite(number):
-            return number
+    if _is_number(value) and abs(value) <= sys.float_info.max:  # false for NaN as well
+        return float(value)
     raise ConstraintError(
         f"a reference can be {action} a finite number, got {value!r}. Name single entries for more."
     )
@@ -279,10 +300,11 @@ def _needed(index: int) -> int:
 
 
 def _integer(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_INDEX:
         return value
     raise ConstraintError(
-        f"the indices of a reference are integers, got {value!r}. Correct 'indices' or 'shape'."
+        f"the indices of a reference are integers up to {LARGEST_INDEX:,} in size, got {value!r:.80}. Correct "
+        f"'indices' or 'shape'."
     )
 
 

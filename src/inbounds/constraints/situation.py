@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -157,6 +158,58 @@ class Situation(NamedTuple):
                 ) from error
 
 
+OF_ENTRIES = ("low", "high", "weights", "delta", "previous")
+"""Arguments with one number for each entry of an action, or a single one for all."""
+
+_open: weakref.WeakKeyDictionary[Any, list[OpenReading]] = weakref.WeakKeyDictionary()
+
+
+class OpenReading(NamedTuple):
+    """An argument such as `obs[2:]`, whose length only an observation tells, and how long it must be."""
+
+    name: str
+    reading: Expression
+    expected: int | None
+    """None stands for the number of entries of an action."""
+
+
+def open_readings(constraint: Any) -> list[OpenReading]:
+    """Return the arguments of a set and of those that it is made of whose length has to be looked at."""
+    known = _open.get(constraint)
+    if known is not None:
+        return known
+    found, parameters = list[OpenReading](), constraint.parameters()
+    for name, value in parameters.items():
+        parts = value if isinstance(value, tuple) else (value,)
+        found += [reading for part in parts if hasattr(part, "parameters") for reading in open_readings(part)]
+        is_open = isinstance(value, Expression) and value.own_shape == (None,)
+        if not is_open or str(value) == "previous_action":  # which every question compares with the action
+            continue
+        if name in OF_ENTRIES:
+            found.append(OpenReading(f"{name} of {type(constraint).__name__}", value, None))
+        elif name == "b":
+            rows = (
+                parameters["A"].own_shape
+                if isinstance(parameters["A"], Expression)
+                else parameters["A"].shape
+            )
+            found.append(OpenReading(f"b of {type(constraint).__name__}", value, rows[0]))
+    _open[constraint] = found
+    return found
+
+
+def require_fitting(constraint: Any, at: Situation, dimension: int, batch: tuple[int, ...] = ()) -> None:
+    """Refuse sources that do not fit an action, and readings that are longer or shorter than what they stand for."""
+    at.require_fitting(dimension, batch)
+    for name, reading, expected in open_readings(constraint):
+        entries, wanted = at.value(reading).shape[-1], dimension if expected is None else expected
+        if wanted is not None and entries not in (1, wanted):
+            raise InvalidInputError(
+                f"{name} is {reading}, which has {entries} entries here, but {wanted} are expected. Check which "
+                f"entries it reads, and how long the observation and the action are."
+            )
+
+
 class Question(NamedTuple):
     """A checked question: the situation, the action to compute with, and the action as it came."""
 
@@ -223,9 +276,9 @@ def parameter(owner: str, name: str, value: Any, axes: int, *, is_finite: bool =
         return _fitting(owner, name, value, axes)
     try:
         array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise ConstraintError(
-            f"{owner}: {name} is {value!r}, but {_KINDS[axes]} is expected. Pass numbers or obs[...]."
+            f"{owner}: {name} is {value!r:.80}, but {_KINDS[axes]} is expected. Pass numbers or obs[...]."
         ) from error
     if array.ndim > axes or (axes == 2 and array.ndim != 2) or array.size == 0:
         raise ConstraintError(

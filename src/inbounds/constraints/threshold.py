@@ -222,16 +222,19 @@ def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: A
     """Return the largest t >= 0 with constant + sum_i max(before_i (t-kink_i), after_i (t-kink_i)) <= bound.
 
     The sum is convex and linear between its kinks; `before <= 0 <= after` are the slopes on their two sides.
-    The result is infinite where the sum does not rise, and 0 where the bound is passed from the beginning.
+    The result is infinite where the sum does not rise, and 0 where the bound is passed from the beginning. A sum that
+    overflows, far out on the ray, is not known to keep the bound.
     """
     moments = xp.maximum(kinks, 0.0)
     ahead = moments[..., None] - kinks[..., None, :]
     sums = (
         total(xp, xp.maximum(before[..., None, :] * ahead, after[..., None, :] * ahead)) + constant[..., None]
     )
-    last = largest(xp, xp.where(sums <= bound[..., None], moments, 0.0))[..., None]
+    is_kept = (sums <= bound[..., None]) & xp.isfinite(sums)
+    last = largest(xp, xp.where(is_kept, moments, 0.0))[..., None]
     ahead = last - kinks
-    room = bound - constant - total(xp, xp.maximum(before * ahead, after * ahead))
+    there = total(xp, xp.maximum(before * ahead, after * ahead))
+    room = xp.where(xp.isfinite(there), bound - constant - there, 0.0)
     slope = total(xp, xp.where(ahead >= 0, after, before))
     is_rising = slope > 0
     further = xp.maximum(room, 0.0) / xp.where(is_rising, slope, 1.0)

@@ -13,7 +13,7 @@ from inbounds.constraints import Constraint, Polytope, RateLimit, Shell, SumBand
 from inbounds.constraints.arrays import all_finite, largest_size, require_no_mask, worst_row
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.references import Reference
-from inbounds.constraints.situation import Situation
+from inbounds.constraints.situation import Situation, require_fitting
 from inbounds.deploy.interventions import Kind
 from inbounds.errors import (
     ConfigurationError,
@@ -121,7 +121,7 @@ class Correction:
         else:
             array = action.astype(np.float64)
             at = Situation(np, np.float64, *place, size=largest_size([*place, array]))
-            at.require_fitting(action.shape[-1])
+            require_fitting(self.constraint, at, action.shape[-1])
         rows: Vector = at.quietly(self.constraint.excess, at, array)
         return rows
 
@@ -136,7 +136,9 @@ class Correction:
                         if all_finite(point) and self.excess(place, point) <= 0.0:
                             return Moved(point, kind)
             except ConstraintError as error:
-                problem = error
+                # What another way found, such as that the set is not convex, tells more than that it seems empty.
+                if problem is None or not isinstance(error, EmptySetError):
+                    problem = error
         why = (
             str(problem)
             if problem

@@ -33,6 +33,8 @@ from inbounds.tasks.task import AssembledTask, Task
 if TYPE_CHECKING:
     from inbounds.constraints import Constraint
 
+NOT_FINITE = "its reward or its observation is not a finite number"
+
 Draw = Callable[[Any, NDArray[np.float64]], NDArray[np.uint8]]
 """From one environment's state and its last action to a picture (height, width, 3)."""
 
@@ -98,13 +100,51 @@ def refuse_broken(environment: CompiledEnvironment, step: CompiledStep, task_nam
     broken = np.flatnonzero(~np.isfinite(np.asarray(step.reward)))
     if broken.size:
         member = jax.tree.map(lambda leaf: np.asarray(leaf)[broken[0]], step.state.state)
-        reason = "its reward is not a finite number"
+        reason = NOT_FINITE
         if isinstance(environment, ExplainsFailure):
             reason = environment.explain_failure(member)
         raise SimulationError(
             f"{task_name}: environment {broken[0]} of {len(np.asarray(step.reward))} failed: {reason}. "
-            "Nothing was advanced; reset the environment, and report the action if it was feasible."
+            "Nothing was advanced; correct the environment, or reset it, and report the action if it was feasible."
         )
+
+
+def refuse_unreadable(observations: NDArray[np.floating], task_name: str) -> None:
+    """Raise where an episode begins with an observation that is not a number."""
+    broken = np.flatnonzero(~np.isfinite(observations).all(axis=-1))
+    if broken.size:
+        raise SimulationError(
+            f"{task_name}: the first observation of environment {broken[0]} of {len(observations)} holds a value that "
+            f"is not a finite number. Correct the environment's reset."
+        )
+
+
+class ReportingFailures:
+    """The same environment with a reward that is not a number where the observation is none.
+
+    Without it nobody would look at the last observation of an episode, and learners would diverge on it.
+    """
+
+    def __init__(self, environment: CompiledEnvironment) -> None:
+        """Watch the observations of `environment`."""
+        self.environment = environment
+        self.action_size, self.horizon = environment.action_size, environment.horizon
+        self.observation_size = environment.observation_size
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Begin an episode."""
+        return self.environment.reset(key)
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
+        """Advance by one decision."""
+        step = self.environment.step(state, action, key)
+        is_finite = jax.numpy.isfinite(step.observation).all()
+        return step._replace(reward=jax.numpy.where(is_finite, step.reward, jax.numpy.nan))
+
+    def explain_failure(self, state: Any) -> str:
+        """Say what a reward that is not a number stands for, as the environment does where it can."""
+        explain = getattr(self.environment, "explain_failure", None)
+        return str(explain(state)) if explain else NOT_FINITE
 
 
 class ShowingPreviousAction:
@@ -115,6 +155,7 @@ class ShowingPreviousAction:
         self.environment, self.first = environment, jax.numpy.asarray(first, jax.numpy.float32)
         self.action_size, self.horizon = environment.action_size, environment.horizon
         self.observation_size = environment.observation_size + environment.action_size
+        self.explain_failure = getattr(environment, "explain_failure", lambda state: NOT_FINITE)
 
     def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
         """Begin an episode."""
@@ -127,6 +168,12 @@ class ShowingPreviousAction:
         return step._replace(
             observation=jax.numpy.concatenate([step.observation, action.astype(jax.numpy.float32)])
         )
+
+
+def watched(environment: CompiledEnvironment, first: NDArray[np.float64] | None) -> CompiledEnvironment:
+    """Return a user's environment as it is stepped; with a first previous action, one that shows that action."""
+    reporting = ReportingFailures(environment)
+    return reporting if first is None else ShowingPreviousAction(reporting, first)
 
 
 class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], Any]):
@@ -167,6 +214,7 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], Any]):
             seed = int(self.np_random.integers(2**63))
         keys = self._stream.key if seed is None and self._stream is not None else keys_of([cast(int, seed)])
         self._stream, observations = begin(self._environment, keys)
+        refuse_unreadable(np.asarray(observations), self._task_name)
         self._last_action = np.zeros(self._environment.action_size)
         return np.asarray(observations[0], dtype=np.float64), {}
 
@@ -284,6 +332,7 @@ class CompiledBatch:
                 f"{self._task_name}: {len(seeds)} seeds for {self.count} environments; give one seed each."
             )
         self._stream, observations = begin(self._environment, keys_of(seeds))
+        refuse_unreadable(np.asarray(observations), self._task_name)
         self._observation = np.array(observations, dtype=np.float64)
         self._previous_action = np.zeros_like(self._previous_action)
         return self._observation.copy()
@@ -303,6 +352,7 @@ class CompiledBatch:
         if ended.any():
             self._stream, first = renew(self._environment, self._stream, jax.numpy.asarray(ended))
             following = np.where(ended[:, None], np.asarray(first, dtype=np.float64), final)
+            refuse_unreadable(following, self._task_name)
         self._observation = following
         return Step(following.copy(), final, np.array(step.reward, dtype=np.float64), terminated, truncated)
 

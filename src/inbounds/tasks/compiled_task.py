@@ -20,14 +20,15 @@ import numpy as np
 
 from inbounds.constraints import Box, Constraint
 from inbounds.errors import ConfigurationError
-from inbounds.tasks.compiled_gymnasium import ShowingPreviousAction, task_of_compiled
+from inbounds.tasks.compiled_gymnasium import task_of_compiled, watched
 from inbounds.tasks.environment import (
     CompiledEnvironment,
     CompiledStep,
     NamesParts,
+    bounds_of_entries,
     refuse_other_shapes,
     refuse_wrapped,
-    require_horizon,
+    require_protocol,
 )
 from inbounds.tasks.fitting import first_action
 from inbounds.tasks.gymnasium_group import Interface
@@ -92,9 +93,8 @@ def from_compiled(
         )
     require_reward_scale(reward_divisor, reward_shift, ends_only_in_failure)
     require_discount(discount)
-    require_horizon(environment.horizon, task_name)
-    size = environment.action_size
-    low, high = (np.broadcast_to(np.asarray(side, np.float32), (size,)) for side in (action_low, action_high))
+    require_protocol(environment, task_name)
+    low, high = bounds_of_entries(action_low, action_high, environment.action_size, task_name)
     space = gymnasium.spaces.Box(low, high, dtype=np.float32)
     whole = (("observation", environment.observation_size),)
     parts = environment.observation_parts if isinstance(environment, NamesParts) else whole
@@ -113,7 +113,7 @@ def from_compiled(
     others = [with_places(member, interface) for member in members if not is_plain_box(member)]
     joint = functools.reduce(operator.and_, [*others, box])
     refuse_misfit(joint, interface, task_name)
-    stepped: CompiledEnvironment = environment if first is None else ShowingPreviousAction(environment, first)
+    stepped = watched(environment, first)
     refuse_other_shapes(stepped, task_name)
 
     return task_of_compiled(
@@ -336,7 +336,7 @@ class Adapted:
         return AdaptedState(inner, jnp.zeros((), jnp.int32)), self._vector(began)
 
     def step(self, state: AdaptedState, action: jax.Array, key: jax.Array) -> CompiledStep:
-        """Advance by one decision; a state that is not a number makes a reward that is none, which is refused."""
+        """Advance by one decision."""
         moved = self._functions.step(state.inner, action, jax.random.key_data(key))
         structure, before = (str(jax.tree.structure(tree)) for tree in (moved.state, state.inner))
         if structure != before:
@@ -349,13 +349,7 @@ class Adapted:
         reward = jnp.asarray(moved.reward, jnp.float32).reshape(())
         terminated = jnp.asarray(moved.terminated).astype(bool).reshape(())
         is_cut = jnp.asarray(moved.truncated).astype(bool).reshape(()) | (steps >= self.horizon)
-        return CompiledStep(
-            AdaptedState(inner, steps),
-            seen,
-            jnp.where(jnp.all(jnp.isfinite(seen)), reward, jnp.nan),
-            terminated,
-            is_cut & ~terminated,
-        )
+        return CompiledStep(AdaptedState(inner, steps), seen, reward, terminated, is_cut & ~terminated)
 
     def explain_failure(self, state: AdaptedState) -> str:
         """Say what a reward that is not a number stands for."""

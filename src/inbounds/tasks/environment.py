@@ -150,6 +150,41 @@ def require_render_mode(render_mode: str | None, task_name: str) -> None:
         )
 
 
+def require_protocol(environment: Any, task_name: str) -> None:
+    """Refuse an object that does not have the members of a `CompiledEnvironment`."""
+    missing = [
+        name
+        for name in ("observation_size", "action_size", "horizon", "reset", "step")
+        if not hasattr(environment, name)
+    ]
+    if missing:
+        raise ConfigurationError(
+            f"{task_name}: the environment has no {' and no '.join(missing)}. Pass an object with the members of "
+            f"ib.CompiledEnvironment; ib.Task takes Gymnasium environments."
+        )
+    require_horizon(environment.horizon, task_name)
+
+
+def bounds_of_entries(
+    low: Any, high: Any, size: int, task_name: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the least and the largest value of every entry of an action."""
+    sides = []
+    for name, side in (("action_low", low), ("action_high", high)):
+        try:
+            with np.errstate(over="ignore"):
+                values = np.broadcast_to(np.asarray(side, np.float32), (size,))
+        except (TypeError, ValueError):
+            values = np.full(size, np.nan, np.float32)
+        if np.isnan(values).any():
+            raise ConfigurationError(
+                f"{task_name}: {name}={side!r} does not bound an action of {size} entries. Give one number, "
+                f"or {size} of them."
+            )
+        sides.append(values)
+    return sides[0], sides[1]
+
+
 def refuse_other_shapes(environment: CompiledEnvironment, task_name: str) -> None:
     """Trace one reset and one step, without running them, and refuse what a compiled loop could not carry."""
     import jax

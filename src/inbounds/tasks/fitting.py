@@ -85,7 +85,10 @@ def within_box(constraint: Constraint, space: gymnasium.spaces.Box) -> Constrain
 
 
 def first_action(given: Any, low: Any, high: Any, task_name: str) -> NDArray[np.float64]:
-    """Return the action that counts as executed before an episode begins: zero unless given, moved into the box."""
+    """Return the action that counts as executed before an episode begins: zero, moved into the box, unless given.
+
+    One that is given and lies beyond the box is refused: limits on changes would hold from another action than stated.
+    """
     try:
         start = np.broadcast_to(np.asarray(0.0 if given is None else given, np.float64), np.shape(low))
     except (TypeError, ValueError):
@@ -95,7 +98,16 @@ def first_action(given: Any, low: Any, high: Any, task_name: str) -> NDArray[np.
             f"{task_name}: first_previous_action={given!r} is not a vector of {len(low)} numbers. Pass the action "
             f"that counts as executed before an episode begins."
         )
-    return np.clip(start, low, high).astype(np.float64)
+    inside: NDArray[np.float64] = np.clip(start, low, high).astype(np.float64)
+    # The box may have been rounded inward to float32.
+    is_beyond = np.abs(start - inside) > 1e-6 * np.abs(start)
+    if given is not None and is_beyond.any():
+        entry = int(np.argmax(is_beyond))
+        raise ConfigurationError(
+            f"{task_name}: entry {entry} of first_previous_action is {start[entry]:g}, but actions lie in "
+            f"[{low[entry]:g}, {high[entry]:g}] there. Pass an action that could have been executed, or leave it out."
+        )
+    return inside
 
 
 class WithPreviousAction:

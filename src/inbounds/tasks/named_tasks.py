@@ -61,7 +61,7 @@ def imported(path: str) -> Any:
     home, _, name = path.rpartition(":")
     try:
         if home.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(home).stem, home)
+            spec = importlib.util.spec_from_file_location(module_name(home), home)
             if spec is None or spec.loader is None:
                 raise ImportError(f"{home} is not a Python file")
             module = importlib.util.module_from_spec(spec)
@@ -72,6 +72,16 @@ def imported(path: str) -> Any:
         value = module
         for part in name.split("."):
             value = getattr(value, part)
+    except SyntaxError as error:
+        raise InvalidInputError(
+            f"'{path}' cannot be imported: line {error.lineno} of {error.filename} is not Python ({error.msg}). "
+            f"Correct it."
+        ) from error
+    except SystemExit as error:
+        raise InvalidInputError(
+            f"'{path}' ends the program while it is imported. Put what the script does, and is no definition, under "
+            f"`if __name__ == '__main__':`."
+        ) from error
     except (ImportError, AttributeError, OSError, ValueError) as error:
         raise InvalidInputError(
             f"'{path}' cannot be imported ({error}). Write module:name or path/to/file.py:name, and run where it "
@@ -87,6 +97,18 @@ def task_behind(runs: Sequence[Path], task: str | None) -> tuple[tuple[Path, ...
         given = ", ".join(behind if task is None else [*behind, f"--task {task}"])
         raise ConfigurationError(f"several tasks are given: {given}. Name one, behind the run folders.")
     return tuple(path for path in runs if str(path) not in behind), behind[0] if behind else task
+
+
+def module_name(file: str) -> str:
+    """Return what a user's file is called as a module: never what another one is, which all would get instead."""
+    own = Path(file).stem
+    try:
+        other = importlib.util.find_spec(own)
+    except (ImportError, ValueError):
+        other = None
+    if other is None or (other.origin is not None and Path(other.origin).resolve() == Path(file).resolve()):
+        return own
+    return f"inbounds_own_{own}"
 
 
 def label(name: str, task: Task) -> str:

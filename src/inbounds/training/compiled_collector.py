@@ -176,6 +176,7 @@ class CompiledCollector:
                 state, self.world, np.int32(length), is_random=is_random, updates=updates
             )
             seen = jax.tree.map(lambda rows, count=length: np.asarray(rows)[:count], trace)
+            self._refuse_broken(seen)
             if not np.all(np.isfinite(seen.action)):
                 self._explain_missing_action(seen, state.learner)
                 metrics = {**metrics, "action": jnp.full(len(self.seeds), jnp.nan)}
@@ -184,12 +185,25 @@ class CompiledCollector:
             turn += length
         return state, metrics, episodes
 
-    def _inspect(self, trace: Trace, episodes: Episodes) -> None:
-        """Check every executed action in float64, refuse a broken simulation, and collect finished episodes."""
-        if not np.all(np.isfinite(trace.reward)):
+    def _refuse_broken(self, trace: Trace) -> None:
+        """Refuse a simulation that breaks while the policy is sound; learners diverge on what follows."""
+        turns = len(trace.reward)
+
+        def first(is_finite: np.ndarray[Any, Any]) -> int:
+            is_sound = is_finite.reshape(turns, -1).all(axis=1)
+            return turns if is_sound.all() else int(np.argmin(is_sound))
+
+        acts = first(np.isfinite(trace.action))
+        if first(np.isfinite(trace.reward)) < acts or first(np.isfinite(trace.observation)) < min(
+            acts + 1, turns
+        ):
             raise SimulationError(
-                f"{self.task.name}: a reward is not a finite number. Resume from the last checkpoint with another seed."
+                f"{self.task.name}: a reward or an observation is not a finite number. Correct the environment, or end "
+                f"the episode before that happens; or resume from the last checkpoint with another seed."
             )
+
+    def _inspect(self, trace: Trace, episodes: Episodes) -> None:
+        """Check every executed action in float64, and collect finished episodes."""
         self.lowest_reward = min(self.lowest_reward, float(np.min(self.task.training_reward(trace.reward))))
         excess = np.asarray(
             self.task.constraint.violation(

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from inbounds.errors import SimulationError
 from inbounds.learners.learner import Learner, Spec
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.tasks.empty_states import Settling, require_an_action
@@ -201,6 +202,11 @@ class Evaluator:
             where = tuple(missing[0])
             seen, action = rollout.observation[where].astype(np.float64), rollout.action[where]
             require_an_action(self.task.constraint, seen, action, None, self.task.name)
+        elif not np.isfinite(rollout.reward[rollout.alive]).all():
+            raise SimulationError(
+                f"{self.task.name}: a reward or an observation is not a finite number in an evaluation. Correct the "
+                f"environment, or end the episode before that happens."
+            )
 
     def _valid_rate(
         self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array
