@@ -107,3 +107,15 @@ def test_the_reach_ends_where_the_sum_meets_the_bound() -> None:
 def test_the_reach_is_infinite_where_nothing_rises() -> None:
     falling = np.array([-1.0, -2.0])
     assert convex_reach(np, np.asarray(0.0), np.ones(2), falling, 0.0 * falling, np.asarray(5.0)) == np.inf
+
+
+def test_the_reach_among_many_entries_is_that_of_comparing_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    size = (20, MANY_ENTRIES + 1)
+    kinks = np.where(rng.random(size) < 0.1, 0.0, rng.normal(size=size) * 10.0 ** rng.uniform(-3, 3, size))
+    rise = np.where(rng.random(size) < 0.1, 0.0, 10.0 ** rng.uniform(-3, 3, size))
+    start = np.sum(np.maximum(rise * kinks, -rise * kinks), axis=-1)
+    bound = start + 10.0 ** rng.uniform(-2, 4, 20)
+    halved = convex_reach(np, np.zeros(20), kinks, -rise, rise, bound)
+    monkeypatch.setattr("inbounds.constraints.threshold.MANY_ENTRIES", 1000)
+    np.testing.assert_array_equal(halved, convex_reach(np, np.zeros(20), kinks, -rise, rise, bound))

@@ -226,12 +226,14 @@ def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: A
     overflows, far out on the ray, is not known to keep the bound.
     """
     moments = xp.maximum(kinks, 0.0)
-    ahead = moments[..., None] - kinks[..., None, :]
-    sums = (
-        total(xp, xp.maximum(before[..., None, :] * ahead, after[..., None, :] * ahead)) + constant[..., None]
-    )
-    is_kept = (sums <= bound[..., None]) & xp.isfinite(sums)
-    last = largest(xp, xp.where(is_kept, moments, 0.0))[..., None]
+    if xp is np and moments.shape[-1] > MANY_ENTRIES:
+        last = _last_kept_moment(moments, kinks, before, after, bound - constant)
+    else:
+        ahead = moments[..., None] - kinks[..., None, :]
+        sums = total(xp, xp.maximum(before[..., None, :] * ahead, after[..., None, :] * ahead))
+        sums = sums + constant[..., None]
+        is_kept = (sums <= bound[..., None]) & xp.isfinite(sums)
+        last = largest(xp, xp.where(is_kept, moments, 0.0))[..., None]
     ahead = last - kinks
     there = total(xp, xp.maximum(before * ahead, after * ahead))
     room = xp.where(xp.isfinite(there), bound - constant - there, 0.0)
@@ -239,6 +241,20 @@ def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: A
     is_rising = slope > 0
     further = xp.maximum(room, 0.0) / xp.where(is_rising, slope, 1.0)
     return xp.where(is_rising, last[..., 0] + further, float("inf"))
+
+
+def _last_kept_moment(moments: Array, kinks: Array, before: Array, after: Array, room: Array) -> Array:
+    """Return the last moment at which the convex sum is at most the room, by halving: none after it is kept."""
+    ordered = np.sort(moments, axis=-1)
+    low = np.full((*ordered.shape[:-1], 1), -1)
+    high = np.full_like(low, ordered.shape[-1])
+    for _ in range(ordered.shape[-1].bit_length()):
+        middle = (low + high) // 2
+        ahead = np.take_along_axis(ordered, np.maximum(middle, 0), axis=-1) - kinks
+        sums = total(np, np.maximum(before * ahead, after * ahead))[..., None]
+        is_kept = (sums <= room[..., None]) & np.isfinite(sums)
+        low, high = np.where(is_kept, middle, low), np.where(is_kept, high, middle)
+    return np.where(low >= 0, np.take_along_axis(ordered, np.maximum(low, 0), axis=-1), 0.0)
 
 
 @runtime_checkable
