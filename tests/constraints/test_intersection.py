@@ -273,7 +273,7 @@ def test_the_constructor_leaves_sets_that_are_not_convex_to_the_operator(other: 
 
 @pytest.mark.parametrize("count", [4096, 8192])
 def test_a_compiled_violation_belongs_to_its_own_action_in_large_batches(count: int) -> None:
-    # jaxlib 0.10.2 computed the largest of the joined rows at other places of the batch.
+    # jaxlib 0.10.2 added up entries of other actions, and is refused.
     joint = WeightedL1(np.arange(1.0, 13.0), 1.0) & Box(np.full(12, -0.5), np.full(12, 0.5))
     actions = np.random.default_rng(0).normal(size=(count, 12)).astype(np.float32)
     expected = joint.violation(None, actions.astype(np.float64))

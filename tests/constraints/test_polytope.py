@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from inbounds.constraints import Box, Constraint, Polytope, RateLimit, SumBand, host_solvers, obs
+from inbounds.constraints.arrays import refuse_miscompiling_jax
 from inbounds.constraints.box import Bounds
 from inbounds.constraints.polytope import MOST_CENTRES, barrier
-from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
+from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError, MissingDependencyError
 from tests.constraints.polytopes import (
     NSFNET,
     POLYTOPES,
@@ -419,3 +420,20 @@ def test_a_barrier_keeps_a_simulated_cart_away_from_the_wall() -> None:
 def test_a_barrier_that_is_no_half_space_is_refused(arguments: dict[str, Any], remedy: str) -> None:
     with pytest.raises(ConstraintError, match=remedy):
         barrier(**{"h": obs[0], "Lf_h": 0.0, "Lg_h": [1.0, obs[1]], **arguments})
+
+
+def test_compiled_rows_of_a_large_batch_belong_to_their_own_actions() -> None:
+    actions = np.random.default_rng(0).uniform(0.0, 50.0, (8192, 9)).astype(np.float32)
+    rows = Polytope(np.random.default_rng(1).integers(0, 2, (8, 9)).astype(float), np.full(8, 50.0))
+    compiled = jax.jit(lambda batch: rows.violation(None, batch))(actions)
+    np.testing.assert_allclose(compiled, rows.violation(None, actions.astype(np.float64)), atol=1e-3)
+
+
+def test_a_release_of_jax_that_compiles_wrong_sums_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxlib.version.__version__", "0.10.2")
+    refuse_miscompiling_jax.cache_clear()
+    with pytest.raises(MissingDependencyError, match="Install another version"):
+        Polytope([[1.0]], [1.0]).contains(None, jnp.zeros(1))
+    monkeypatch.undo()
+    refuse_miscompiling_jax.cache_clear()
+    assert Polytope([[1.0]], [1.0]).contains(None, jnp.zeros(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from inbounds.errors import InvalidInputError
+from inbounds.errors import InvalidInputError, MissingDependencyError
 
 Array = Any
 """An array of numpy, JAX, torch or any other array-API library."""
@@ -61,9 +62,23 @@ def working_dtype(xp: Any) -> Any:
     """Return the type to compute in: float64 where the library has it, JAX's own default there."""
     if xp is np or not xp.__name__.startswith("jax"):
         return xp.float64
+    refuse_miscompiling_jax()
     import jax
 
     return jax.dtypes.canonicalize_dtype(np.float64)
+
+
+@functools.cache
+def refuse_miscompiling_jax() -> None:
+    """Refuse jaxlib 0.10.2 on CPUs: it compiles sums over the last axis of more than 32,768 entries wrongly."""
+    import jax
+    import jaxlib.version
+
+    if jaxlib.version.__version__ == "0.10.2" and jax.default_backend() == "cpu":
+        raise MissingDependencyError(
+            "jaxlib 0.10.2 computes wrong sums in large batches on CPUs, so that infeasible actions may seem feasible. "
+            "Install another version: pip install 'jax!=0.10.2'."
+        )
 
 
 def as_array(name: str, value: Any) -> Array:

@@ -113,17 +113,6 @@ class Intersection(Constraint):
         """Return the tightened rows of all members, one after another."""
         return stack_rows(at.xp, [member.tightened_excess(at, action) for member in self.constraints])
 
-    def worst_excess(self, at: Situation, action: Array) -> Array:
-        """Return the largest excess of a member.
-
-        The rows are not joined first: jaxlib 0.10.2 compiles the largest entry of a weighted sum joined with a box of
-        12 entries wrongly on CPUs, so that actions of batches of 4,096 or 8,192 get the excess of other ones.
-        """
-        worst = self.constraints[0].worst_excess(at, action)
-        for member in self.constraints[1:]:
-            worst = at.xp.maximum(worst, member.worst_excess(at, action))
-        return worst
-
     def accepts(self, at: Situation, action: Array) -> Array:
         """Ask every member."""
         accepted = self.constraints[0].accepts(at, action)
