@@ -64,7 +64,7 @@ def draw_results(ending: str = "") -> None:
 
 
 def shrink(path: Path, name: str) -> None:
-    """Keep a figure among the images: an opaque one with 256 colours, which pale bands on a transparent one would lose."""
+    """Keep a figure among the images; 256 colours suffice for an opaque one, but would lose pale transparent bands."""
     with Image.open(path) as figure:
         is_opaque = figure.convert("RGBA").getextrema()[3] == (255, 255)
         kept = figure.convert("RGB").quantize(256, dither=Image.Dither.NONE) if is_opaque else figure.copy()
