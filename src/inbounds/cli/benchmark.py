@@ -39,9 +39,9 @@ class Options:
     """Which suite. `inbounds list suites` explains ours; your own is imported from where you name it.
     `references` plays the reference policies of all tasks."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
-    """Where run folders are written: FOLDER/SUITE/CELL."""
+    """Where run folders are written: FOLDER/SUITE/EXPERIMENT."""
     results: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Where result files are written: FOLDER/SUITE/CELL.json; by default OUT/results."""
+    """Where result files are written: FOLDER/SUITE/EXPERIMENT.json; by default OUT/results."""
     tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK [TASK ...]")] = ()
     """Only these tasks of the suite."""
     learners: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")] = ()
