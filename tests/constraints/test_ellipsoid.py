@@ -127,6 +127,7 @@ def test_a_matrix_read_from_the_observation_holds_state_by_state() -> None:
     np.testing.assert_allclose(mapped, projected, atol=1e-3)
 
 
+@pytest.mark.sweep
 def test_the_gradient_is_the_derivative_of_the_projection() -> None:
     matrix = np.array([[2.0, 0.5], [0.5, 1.0]])
     constraint = Ellipsoid(matrix=obs[0:4].reshape(2, 2), bound=obs[4])

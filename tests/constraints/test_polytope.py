@@ -195,6 +195,7 @@ def test_distances_end_at_the_first_row() -> None:
     assert constraint.distance(None, [5.0, 0.0], [1.0, 0.0]) == 0.0
 
 
+@pytest.mark.sweep
 def test_the_farthest_point_is_a_solution_of_the_linear_program() -> None:
     constraint = constraint_of("nsfnet")
     gradients = np.random.default_rng(0).normal(size=(6, 9))
@@ -396,6 +397,7 @@ def test_a_barrier_is_the_half_space_that_its_definition_states() -> None:
     assert Constraint.from_json(constraint.to_json()).formula() == constraint.formula()
 
 
+@pytest.mark.sweep
 def test_a_barrier_keeps_a_simulated_cart_away_from_the_wall() -> None:
     constraint = barrier(1.0 - obs[0] - 0.5 * obs[1] ** 2, -obs[1], [-obs[1]]) & Box([-2.0], [2.0])
     position, speed = 0.0, 0.0

@@ -142,6 +142,7 @@ def test_snapshots_that_were_not_taken_do_not_count():
     np.testing.assert_allclose(fast.actor[0].weight, expected.actor[0].weight, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.sweep
 def test_snapshots_that_were_not_taken_leave_gradients_finite_where_observations_are_scaled():
     scale = InputScale(np.zeros(3, np.float32), np.full(3, 10.0, np.float32))
     spec = SPEC._replace(inputs=scale)

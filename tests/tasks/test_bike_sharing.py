@@ -92,7 +92,14 @@ def random_requests(zones: int, total: int, low: int, high: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("zones", "total", "low", "high"),
-    [(3, 90, 10, 40), (3, 30, 10, 40), (3, 120, 10, 40), (5, 23, 0, 8), (5, 17, 2, 6), (2, 9, 0, 9)],
+    [
+        (3, 90, 10, 40),
+        (5, 17, 2, 6),
+        *(
+            pytest.param(*shape, marks=pytest.mark.sweep)
+            for shape in ((3, 30, 10, 40), (3, 120, 10, 40), (5, 23, 0, 8), (2, 9, 0, 9))
+        ),
+    ],
 )
 def test_the_rounded_allocation_is_the_nearest_of_all(zones, total, low, high):
     requests = random_requests(zones, total, low, high)
