@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, SimulationError
 from inbounds.tasks.action_guard import ActionGuard
 from inbounds.tasks.environment import (
+    NOT_FINITE,
     CompiledEnvironment,
     CompiledStep,
     ExplainsFailure,
@@ -32,8 +33,6 @@ from inbounds.tasks.task import AssembledTask, Task
 
 if TYPE_CHECKING:
     from inbounds.constraints import Constraint
-
-NOT_FINITE = "its reward or its observation is not a finite number"
 
 Draw = Callable[[Any, NDArray[np.float64]], NDArray[np.uint8]]
 """From one environment's state and its last action to a picture (height, width, 3)."""
@@ -117,63 +116,6 @@ def refuse_unreadable(observations: NDArray[np.floating], task_name: str) -> Non
             f"{task_name}: the first observation of environment {broken[0]} of {len(observations)} holds a value that "
             f"is not a finite number. Correct the environment's reset."
         )
-
-
-class ReportingFailures:
-    """The same environment with a reward that is not a number where the observation is none.
-
-    Without it nobody would look at the last observation of an episode, and learners would diverge on it.
-    """
-
-    def __init__(self, environment: CompiledEnvironment) -> None:
-        """Watch the observations of `environment`."""
-        self.environment = environment
-        self.action_size, self.horizon = environment.action_size, environment.horizon
-        self.observation_size = environment.observation_size
-
-    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
-        """Begin an episode."""
-        return self.environment.reset(key)
-
-    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
-        """Advance by one decision."""
-        step = self.environment.step(state, action, key)
-        is_finite = jax.numpy.isfinite(step.observation).all()
-        return step._replace(reward=jax.numpy.where(is_finite, step.reward, jax.numpy.nan))
-
-    def explain_failure(self, state: Any) -> str:
-        """Say what a reward that is not a number stands for, as the environment does where it can."""
-        explain = getattr(self.environment, "explain_failure", None)
-        return str(explain(state)) if explain else NOT_FINITE
-
-
-class ShowingPreviousAction:
-    """The same environment with the action executed last at the end of its observation."""
-
-    def __init__(self, environment: CompiledEnvironment, first: NDArray[np.float64]) -> None:
-        """Begin every episode with `first`."""
-        self.environment, self.first = environment, jax.numpy.asarray(first, jax.numpy.float32)
-        self.action_size, self.horizon = environment.action_size, environment.horizon
-        self.observation_size = environment.observation_size + environment.action_size
-        self.explain_failure = getattr(environment, "explain_failure", lambda state: NOT_FINITE)
-
-    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
-        """Begin an episode."""
-        state, observation = self.environment.reset(key)
-        return state, jax.numpy.concatenate([observation, self.first])
-
-    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
-        """Advance by one decision, which is shown next to where it led."""
-        step = self.environment.step(state, action, key)
-        return step._replace(
-            observation=jax.numpy.concatenate([step.observation, action.astype(jax.numpy.float32)])
-        )
-
-
-def watched(environment: CompiledEnvironment, first: NDArray[np.float64] | None) -> CompiledEnvironment:
-    """Return a user's environment as it is stepped; with a first previous action, one that shows that action."""
-    reporting = ReportingFailures(environment)
-    return reporting if first is None else ShowingPreviousAction(reporting, first)
 
 
 class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], Any]):

@@ -20,11 +20,12 @@ import numpy as np
 
 from inbounds.constraints import Box, Constraint
 from inbounds.errors import ConfigurationError
-from inbounds.tasks.compiled_gymnasium import task_of_compiled, watched
+from inbounds.tasks.compiled_gymnasium import task_of_compiled
 from inbounds.tasks.environment import (
     CompiledEnvironment,
     CompiledStep,
     NamesParts,
+    WatchedEnvironment,
     bounds_of_entries,
     refuse_other_shapes,
     refuse_wrapped,
@@ -113,7 +114,7 @@ def from_compiled(
     others = [with_places(member, interface) for member in members if not is_plain_box(member)]
     joint = functools.reduce(operator.and_, [*others, box])
     refuse_misfit(joint, interface, task_name)
-    stepped = watched(environment, first)
+    stepped: CompiledEnvironment = WatchedEnvironment(environment, first)
     refuse_other_shapes(stepped, task_name)
 
     return task_of_compiled(

@@ -114,6 +114,49 @@ class NamesParts(Protocol):
     """Names and sizes, in their order."""
 
 
+NOT_FINITE = "its reward or its observation is not a finite number"
+
+
+class WatchedEnvironment:
+    """A user's compiled environment as it is stepped, perhaps with the action executed last behind its observation.
+
+    Its reward is not a number where its observation is not: otherwise nobody would look at the last observation of an
+    episode, and learners would diverge on it.
+    """
+
+    def __init__(self, environment: CompiledEnvironment, first: NDArray[np.float64] | None = None) -> None:
+        """Watch `environment`; with `first`, every episode begins with it as the action executed last."""
+        self.environment, self.first = environment, first
+        self.action_size, self.horizon = environment.action_size, environment.horizon
+        self.observation_size = environment.observation_size + (0 if first is None else self.action_size)
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Begin an episode."""
+        state, observation = self.environment.reset(key)
+        return state, self._shown(observation, self.first)
+
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
+        """Advance by one decision."""
+        import jax.numpy as jnp
+
+        step = self.environment.step(state, action, key)
+        reward = jnp.where(jnp.isfinite(step.observation).all(), step.reward, jnp.nan)
+        return step._replace(observation=self._shown(step.observation, action), reward=reward)
+
+    def explain_failure(self, state: Any) -> str:
+        """Return what a reward that is not a number stands for, in the environment's words where it has any."""
+        if isinstance(self.environment, ExplainsFailure):
+            return self.environment.explain_failure(state)
+        return NOT_FINITE
+
+    def _shown(self, observation: jax.Array, action: Any) -> jax.Array:
+        import jax.numpy as jnp
+
+        return (
+            observation if self.first is None else jnp.append(observation, jnp.asarray(action, jnp.float32))
+        )
+
+
 BATCHING = ("VmapWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper")
 CUTTING = ("EpisodeWrapper", "AutoResetWrapper", "BraxAutoResetWrapper")
 """Wrappers of Brax and MuJoCo Playground, by the names of their classes: neither package is imported."""
