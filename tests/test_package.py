@@ -91,7 +91,7 @@ def test_the_version_is_the_installed_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_wheel_installs_and_works_outside_the_checkout(tmp_path: Path) -> None:
+def test_the_wheel_and_the_code_of_the_readme_work_outside_the_checkout(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
     subprocess.run([*build, "--wheel-dir", tmp_path, "."], cwd=ROOT, check=True)
     tried = subprocess.run(
