@@ -112,7 +112,8 @@ def test_single_and_batched_networks_with_one_seed_are_the_same(name: str) -> No
         moved = batch.step(np.stack([action] * 3))
         observation, reward, *_ = one.step(action)
         np.testing.assert_array_equal(observation, moved.observation[1])
-        assert reward == moved.reward[1]
+        # Two programs, for one network and for three, may add up the flows in another order.
+        assert reward == pytest.approx(moved.reward[1], rel=3e-7)
     assert len(np.unique(moved.reward)) == 3, "different seeds must differ"
 
 
