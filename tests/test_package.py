@@ -55,7 +55,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 )
 def test_an_unknown_name_is_told_with_those_like_it(name: str, meant: str) -> None:
     told = run_python(f"import inbounds; inbounds.{name}").stderr
-    assert f"there is no inbounds.{name}. Did you mean" in told and meant in told
+    assert f"inbounds has no attribute {name}. Did you mean" in told and meant in told
 
 
 def test_the_public_names_are_listed_before_they_are_imported() -> None:

@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
         near = [f"inbounds.{known}" for known in difflib.get_close_matches(name, __all__)]
         hint = f" Did you mean {' or '.join(near)}?" if near else " dir(inbounds) lists the names."
-        raise AttributeError(f"there is no inbounds.{name}.{hint}", name=name) from error
+        raise AttributeError(f"inbounds has no attribute {name}.{hint}", name=name) from error
 
 
 if "gymnasium" in sys.modules:

@@ -210,5 +210,5 @@ def test_a_folder_that_does_not_exist_is_told_with_the_place_where_it_was_looked
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInputError, match=f"there is no such folder in {tmp_path}. Give the folder"):
+    with pytest.raises(InvalidInputError, match=f"the folder does not exist in {tmp_path}. Give the folder"):
         load("policies/reacher")

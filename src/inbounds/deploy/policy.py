@@ -215,7 +215,7 @@ def _not_a_run(folder: Path, error: FileNotFoundError) -> str:
     if folder.exists():
         return f"{folder} is not a run ({error})."
     where = "" if folder.is_absolute() else f" in {Path.cwd()}"
-    return f"{folder} is not a run: there is no such folder{where}."
+    return f"{folder} is not a run: the folder does not exist{where}."
 
 
 def known_constraint(plan: Plan) -> Constraint:

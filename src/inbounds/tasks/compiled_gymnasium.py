@@ -1,8 +1,9 @@
 """How a compiled environment is used from the host: one at a time through Gymnasium, or as a batch.
 
 Every environment owns one stream of randomness that starts at its seed: each reset and each step splits one
-key off it. A single environment is therefore exactly the member of a batch that got the same seed, episode
-after episode, and nothing outside the stream is ever read.
+key off it. A single environment therefore draws what the member of a batch with the same seed draws, episode after
+episode, and nothing outside the stream is ever read. Sums may differ by their rounding, since one environment and a
+batch are two compiled programs.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def imported(path: str) -> Any:
         ) from error
     except SystemExit as error:
         raise InvalidInputError(
-            f"'{path}' ends the program while it is imported. Put what the script does, and is no definition, under "
+            f"'{path}' ends the program while it is imported. Move all statements but imports and definitions below "
             f"`if __name__ == '__main__':`."
         ) from error
     except (ImportError, AttributeError, OSError, ValueError) as error:
