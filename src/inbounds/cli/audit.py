@@ -212,9 +212,7 @@ def _shown(name: str, value: str) -> str:
 
 
 def _invalid(certificate: Certificate) -> str:
-    return (
-        f" ({certificate.invalid_actions:,} of them no finite action)" if certificate.invalid_actions else ""
-    )
+    return f" ({certificate.invalid_actions:,} of them not finite)" if certificate.invalid_actions else ""
 
 
 def _or_unknown(value: Any, form: str) -> str:

@@ -12,6 +12,7 @@ from inbounds.cli.terminal import Terminal
 from inbounds.errors import ConfigurationError
 from inbounds.storage.files import write_text
 from inbounds.tasks.named_tasks import task_behind
+from inbounds.training.summary import plural
 
 FILM = "film"
 
@@ -67,7 +68,7 @@ def run(arguments: list[str]) -> int:
         film_runs(options.runs, options.task)
     target = options.out or default_page(options.runs[0])
     write_text(target, render_page(collect(options)))
-    counted = f"{len(results)} result{'s' * (len(results) > 1)}"
+    counted = plural(len(results), "result")
     terminal.say(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB, {counted})")
     if options.figures is not None:
         from inbounds.report.figures import write_figures

@@ -21,6 +21,7 @@ from inbounds.report.published import (
     summarise,
 )
 from inbounds.report.style import task_name
+from inbounds.training.summary import plural
 
 NOT_RUN = "not run yet"
 NOT_KEPT = "not kept"
@@ -213,7 +214,7 @@ def counted(results: Sequence[Result]) -> str:
     """Return how much of a suite is there; what it shows is for the reader to see."""
     complete = sum(result.is_complete for result in results)
     shorter = f"{len(results) - complete} trained for fewer steps or seeds" if complete < len(results) else ""
-    return ", ".join(filter(None, (f"{complete} experiment{'s' * (complete != 1)} complete", shorter)))
+    return ", ".join(filter(None, (f"{plural(complete, 'experiment')} complete", shorter)))
 
 
 ARTEFACTS = (
