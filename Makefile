@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-DEMO ?= inbounds train reacher --steps 20000 --environments 4 --evaluate-every 4000
+DEMO ?= inbounds train reacher --steps 50000 --hidden 128 128 --learning-rate 0.001 --environments 4
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -148,3 +148,31 @@ def test_with_discount_a_negative_reward_makes_rejections_pay():
     whole = values_of(policy, *problem, loop_discount=GAMMA)
     feasible = values_of(feasible_part(policy, is_feasible), *problem, loop_discount=GAMMA)
     assert np.any(feasible < whole)
+
+
+# Self-loops that are followed to their end -----------------------------------------------------------------------
+
+
+def worth_of_proposals(policy, transitions, rewards, is_feasible, preference, penalty):
+    """Return lambda_r Q_r + lambda_c K Q_c: a rejected proposal is worth the accepted ones of its state, less K."""
+    executed = feasible_part(policy, is_feasible)
+    moved, paid = np.einsum("sa,sat->st", executed, transitions), np.sum(executed * rewards, axis=1)
+    values = np.linalg.solve(np.eye(STATES) - GAMMA * moved, paid)
+    of_accepted = rewards + GAMMA * transitions @ values
+    rejected = preference[0] * values[:, None] - preference[1] * penalty
+    return np.where(is_feasible, preference[0] * of_accepted, rejected)
+
+
+@pytest.mark.parametrize("lowest", [-100.0, 0.0])
+@pytest.mark.parametrize("penalty", [1e-6, 0.2])
+@pytest.mark.parametrize("seed", range(10))
+def test_improving_on_what_the_executed_actions_earn_solves_the_constrained_task(seed, penalty, lowest):
+    transitions, rewards, is_feasible = random_mdp(seed, lowest)
+    policy = random_policy(seed)
+    for _ in range(20):
+        worth = worth_of_proposals(policy, transitions, rewards, is_feasible, (0.9, 0.1), penalty)
+        best = worth.argmax(axis=1)
+        assert np.all(is_feasible[np.arange(STATES), best])
+        policy = np.eye(ACTIONS)[best]
+    constrained, _ = optimal_values(transitions, 0.9 * rewards, is_feasible)
+    np.testing.assert_allclose(worth.max(axis=1), constrained, atol=1e-7)

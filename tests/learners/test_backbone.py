@@ -23,7 +23,7 @@ def new_actor(seed=0):
 
 @functools.cache
 def new_critic(seed=0):
-    return jax.jit(lambda key: backbone.init_critic(key, 5, 1, (8, 8), objectives=2))(jax.random.key(seed))
+    return jax.jit(lambda key: backbone.init_critic(key, 5, 1, (8, 8), outputs=7))(jax.random.key(seed))
 
 
 def test_in_batch_mode_every_column_has_the_shift_as_its_mean_and_the_scale_as_its_std():
@@ -127,25 +127,6 @@ def test_a_shift_by_whole_bins_shifts_the_masses():
     np.testing.assert_allclose(found[0, [53, 63]], [0.25, 0.75], atol=1e-4)
 
 
-def test_rejections_at_a_constant_rate_are_counted_exactly_on_their_bins():
-    gamma, acceptance = 0.99, 0.8
-    bins = jnp.linspace(-1.0 / (1.0 - gamma), 0.0, backbone.BINS)
-
-    @jax.jit
-    def sweep(value):
-        """One state: an accepted action leads on, a rejected one stays without discount and costs 1."""
-        accepted = backbone.to_bins(value, gamma * bins, bins)
-        rejected = backbone.to_bins(value, bins - 1.0, bins)
-        return acceptance * accepted + (1.0 - acceptance) * rejected
-
-    value = jnp.zeros(backbone.BINS).at[-1].set(1.0)
-    for _ in range(3_000):
-        value = sweep(value)
-    # V = p gamma V + (1 - p) (V - 1)
-    expected = -(1 - acceptance) / (acceptance * (1 - gamma))
-    assert float(value @ bins) == pytest.approx(expected, rel=1e-2)
-
-
 # Returns ---------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +163,6 @@ def test_rewards_of_zero_leave_a_finite_scale():
 
 def test_new_networks_need_no_decomposition_that_can_block_a_small_cpu():
     """Two batched LAPACK calls in one program wait for each other's threads where a CPU has two cores."""
-    critics = jax.vmap(lambda key: backbone.init_critic(key, 3, 1, (8, 8), 2))
+    critics = jax.vmap(lambda key: backbone.init_critic(key, 3, 1, (8, 8), backbone.BINS))
     program = jax.jit(critics).lower(jax.random.split(jax.random.key(0), 2)).as_text()
     assert "custom_call" not in program

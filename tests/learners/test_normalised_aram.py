@@ -22,16 +22,14 @@ SMALL = {"preset": "normalised", "hidden": (16, 16), "batch_size": 32, "proposal
 SPEC = Spec.of(3, -np.ones(2, np.float32), np.ones(2, np.float32), probes.boundary_optimum().task.constraint)
 OUTCOME = Outcome(jnp.array([-2.5]), jnp.array([1.0]), jnp.zeros((1, 3)), jnp.array([False]))
 LEARNER = Aram(**SMALL)
-BINS = np.asarray(normalised_aram.bins_of(0.99))
+BINS = normalised_aram.RETURN_BINS
 
 
 def batch_of(rows=32, seed=0, loops=8):
     rng = np.random.default_rng(seed)
     seen = rng.normal(size=(rows, 3))
-    after = np.where(np.arange(rows)[:, None] < loops, seen, rng.normal(size=(rows, 3)))
-    reward = np.stack([rng.normal(size=rows), np.zeros(rows)], axis=-1)
-    reward[:loops] = [0.0, -1.0]
-    arrays = (seen, np.tanh(rng.normal(size=(rows, 2))), reward, np.ones(rows), after)
+    reward = np.stack([rng.normal(size=rows), -1.0 * (np.arange(rows) < loops)], axis=-1)
+    arrays = (seen, np.tanh(rng.normal(size=(rows, 2))), reward, np.ones(rows), rng.normal(size=(rows, 3)))
     return Transition(*(jnp.asarray(array, jnp.float32) for array in arrays))
 
 
@@ -57,8 +55,8 @@ def draw_of(acceptance):
 
 
 def certain(place):
-    """Return a distribution (2, bins) that puts everything on one bin of each objective."""
-    return jnp.zeros((2, 101)).at[jnp.arange(2), jnp.asarray(place)].set(1.0)
+    """Return logits (bins + 1,) of a return that is certainly the one of a bin."""
+    return jnp.full(102, -100.0).at[place].set(100.0)
 
 
 def target_of(batch, following, learner=LEARNER):
@@ -66,34 +64,47 @@ def target_of(batch, following, learner=LEARNER):
     state = state._replace(
         returns=state.returns._replace(largest=jnp.asarray(4.0), number=jnp.asarray(1.0))
     )  # scale 1
-    weights = jnp.broadcast_to(jnp.array([0.9, 0.1]), (len(batch.reward), 2))
-    return jax.jit(
-        lambda rows: normalised_aram.target_distribution(learner, state, SPEC, rows, following, weights)
-    )(batch)
+    target = jax.jit(lambda rows: normalised_aram.target_distribution(learner, state, SPEC, rows, following))
+    return np.sum(target(batch) * BINS, axis=-1)
 
 
-def test_a_self_loop_keeps_the_return_of_its_state_and_adds_one_rejection():
-    batch = batch_of(rows=2, loops=2)
-    following = jnp.broadcast_to(certain((73, 90)), (2, 2, 2, 101))
-    means = np.sum(target_of(batch, following) * BINS, axis=-1)
-    np.testing.assert_allclose(means, [[BINS[0, 73], BINS[1, 90] - 1.0]] * 2, atol=1e-3)
+def test_a_rejected_proposal_is_remembered_with_what_the_executed_action_led_to():
+    proposals = jnp.array([[[0.9, 0.9], [0.1, 0.1]]])
+    draw = accept_first(SPEC.constraint, jnp.ones((1, 3)), proposals)
+    outcome = OUTCOME._replace(next_observation=jnp.full((1, 3), 7.0), not_done=jnp.zeros(1))
+    stored = LEARNER.remember(SPEC, jnp.ones((1, 3)), draw, outcome)
+    real, rejected = stored["real"].transition, stored["augmented"].transition
+    np.testing.assert_array_equal(stored["augmented"].mask, [True, False])
+    np.testing.assert_allclose(real.reward, [[-2.5, 0.0]])
+    np.testing.assert_allclose(rejected.reward[0], [-2.5, -1.0])
+    np.testing.assert_allclose(rejected.action[0], [0.9, 0.9])
+    np.testing.assert_array_equal(rejected.next_observation[0], real.next_observation[0])
+    assert rejected.not_done[0] == 0.0
 
 
-def test_a_step_is_discounted_and_a_terminal_one_is_worth_its_reward():
-    batch = batch_of(rows=2, loops=0)._replace(
-        reward=jnp.array([[0.5, 0.0], [-1.0, 0.0]]), not_done=jnp.array([1.0, 0.0])
+def test_a_rejected_proposal_is_worth_what_follows_it_and_a_terminal_step_its_reward():
+    batch = batch_of(rows=3, loops=1)._replace(
+        reward=jnp.array([[0.5, -1.0], [0.5, 0.0], [-1.0, 0.0]]), not_done=jnp.array([1.0, 1.0, 0.0])
     )
-    following = jnp.broadcast_to(certain((73, 90)), (2, 2, 2, 101))
-    means = np.sum(target_of(batch, following) * BINS, axis=-1)
-    expected = [[0.5 + 0.99 * BINS[0, 73], 0.99 * BINS[1, 90]], [-1.0, 0.0]]
-    np.testing.assert_allclose(means, expected, atol=1e-3)
+    found = target_of(batch, jnp.broadcast_to(certain(73), (2, 3, 102)))
+    expected = 0.5 + 0.99 * BINS[73]
+    np.testing.assert_allclose(found, [expected, expected, -1.0], atol=1e-3)
 
 
-def test_both_objectives_come_from_the_twin_with_the_smaller_weighted_mean():
-    first, second = certain((40, 100)), certain((60, 10))  # less return, or many more rejections
-    following = jnp.stack([first, second])[:, None]
-    found = np.sum(target_of(batch_of(rows=1, loops=0), following) * BINS, axis=-1)[0, 1]
-    assert found == pytest.approx(0.99 * BINS[1, 10], abs=1e-2)
+def test_the_target_is_that_of_the_twin_with_the_smaller_return():
+    following = jnp.stack([certain(40), certain(60)])[:, None]
+    reward = jnp.zeros((1, 2))
+    found = target_of(batch_of(rows=1, loops=0)._replace(reward=reward), following)
+    np.testing.assert_allclose(found, 0.99 * BINS[40], atol=1e-3)
+
+
+def test_the_critic_learns_the_return_of_every_row_and_which_rows_were_rejected():
+    target = jnp.zeros((2, 101)).at[:, 73].set(1.0)
+    right = jnp.stack([certain(73).at[-1].set(100.0), certain(73).at[-1].set(-100.0)])
+    is_rejected = jnp.array([True, False])
+    assert float(normalised_aram.critic_loss_of(right[None], target, is_rejected)) < 1e-6
+    assert float(normalised_aram.critic_loss_of(right[None], target, ~is_rejected)) > 50
+    assert float(normalised_aram.critic_loss_of(right[None, :, ::-1], target, is_rejected)) > 50
 
 
 def test_one_update_moves_all_networks_and_later_ones_the_actor_every_second_time():
@@ -139,7 +150,7 @@ def test_preferences_differ_by_row_and_reach_the_values_in_batch_mode():
     logits, _ = normalised_aram.twins(
         state.params.critic, state.critic_moments, rows, jnp.asarray(told), True
     )
-    assert np.std(logits[0, :, 0, 0]) > 1e-3
+    assert np.std(logits[0, :, 0]) > 1e-3
 
 
 @pytest.mark.sweep
@@ -153,20 +164,24 @@ def test_a_fixed_preference_is_not_an_input():
 def test_the_penalty_rises_below_the_target_acceptance_rate_and_falls_above():
     state = first_state(LEARNER)
 
-    def after(acceptance, is_random=False):
-        moved = LEARNER.adapt(state, SPEC, draw_of(acceptance), OUTCOME, jnp.asarray(0), is_random=is_random)
-        return float(moved.log_penalty)
+    def change(acceptance, learner=LEARNER, is_random=False, penalty=0.1):
+        begun = state._replace(log_penalty=jnp.log(jnp.asarray(penalty)))
+        moved = learner.adapt(begun, SPEC, draw_of(acceptance), OUTCOME, jnp.asarray(0), is_random=is_random)
+        return float(moved.log_penalty - begun.log_penalty)
 
-    assert after(0.3) == pytest.approx(0.01 * 0.1)  # the error is clipped
-    assert after(0.90) == pytest.approx(0.01 * 0.05, rel=1e-3)
-    assert after(1.0) == pytest.approx(-0.01 * 0.05, rel=1e-3)
-    assert after(0.3, is_random=True) == 0.0
-    high = state._replace(log_penalty=jnp.log(jnp.asarray(100.0)))
-    moved = LEARNER.adapt(high, SPEC, draw_of(0.0), OUTCOME, jnp.asarray(0), is_random=False)
-    assert float(jnp.exp(moved.log_penalty)) == pytest.approx(100.0, rel=1e-4)
-    fixed = Aram(**{**SMALL, "target_acceptance": None})
-    kept = fixed.adapt(state, SPEC, draw_of(0.0), OUTCOME, jnp.asarray(0), is_random=False)
-    assert float(kept.log_penalty) == 0.0
+    assert float(jnp.exp(state.log_penalty)) == pytest.approx(0.1)
+    assert change(0.3) == pytest.approx(0.01 * 0.1, rel=1e-3)  # the error is clipped
+    assert change(0.90) == pytest.approx(0.01 * 0.05, rel=1e-3)
+    assert change(1.0) == pytest.approx(-0.01 * 0.05, rel=1e-3)
+    assert change(0.3, is_random=True) == 0.0
+    assert change(0.0, penalty=10.0) == pytest.approx(0.0, abs=1e-6)
+    assert change(1.0, penalty=0.01) == pytest.approx(0.0, abs=1e-6)
+    assert change(0.0, learner=Aram(**{**SMALL, "target_acceptance": None})) == 0.0
+
+
+def test_the_target_entropy_is_that_of_the_feasible_set_from_the_first_update_on():
+    state = first_state(LEARNER)._replace(feasible_fraction=jnp.array([1.0, 20.0]), updates=jnp.asarray(1))
+    assert float(LEARNER.entropy_target(state, SPEC)) == pytest.approx(-1.0 + np.log(0.05), rel=1e-4)
 
 
 def test_rewards_are_observed_from_the_first_step_on_and_need_no_sign():

@@ -119,9 +119,8 @@ class Aram(Learner):
     """Acceptance-rejection and an augmented MDP, trained by multi-objective SAC."""
 
     preset: str = "default"
-    """`default`: the best settings measured at full length. `paper`: the paper's, with neither a warm start
-    nor scales of observations and rewards. `normalised`: those of the normalised backbone, which learns faster but has
-    not been measured at full length."""
+    """`default`: the best settings measured at full length. `paper`: the paper's, with neither a warm start nor scales.
+    `normalised`: those of the normalised backbone, which has not been measured at full length."""
     backbone: str = "scaled"
     """`plain`: multilayer perceptrons and squared errors, as in the paper. `scaled`: the same, with observations and
     rewards divided by scales that are measured before training. `normalised`: batch normalisation, residual blocks,
@@ -129,8 +128,7 @@ class Aram(Learner):
     proposals: int = 100
     """N, proposals per action; projection is computed only if none is feasible. 1 disables acceptance-rejection."""
     penalty: float = 0.2
-    """K, the penalty of a rejected proposal. On the normalised backbone it is the first value of a tuned K, in units
-    of 5 (1 - gamma), and returns are scaled to at most 4."""
+    """K, the penalty of a rejected proposal. On the normalised backbone it is the first value of a tuned K."""
     augmented: bool = True
     """Store rejected proposals as self-loops with reward [0, -K]. Training rewards must not be negative then, or a
     self-loop would pay more than a step."""
@@ -345,6 +343,8 @@ class Aram(Learner):
             return {REAL: Memory(real, None)}
         # K is stored with the row: a schedule of K would belong to `adapt` and `loss`.
         loops = self_loops(observation, draw, jnp.asarray([0.0, -self.penalty], jnp.float32))
+        if self.is_normalised:
+            loops = normalised_aram.rejected_rows(observation, draw, outcome)
         is_rejected = draw.is_rejected.reshape(-1)
         if self.dual_replay:
             return {REAL: Memory(real, None), AUGMENTED: Memory(loops, is_rejected)}

@@ -5,7 +5,7 @@ The parts are those of FlashSAC and XQC (2025-26); none of them helps alone.
     critic   BN -> linear -> residual blocks x + relu(BN(W2 relu(BN(W1 x)))) -> RMSNorm -> logits
     actor    BN -> hidden layers relu(BN(W x)) -> linear; `folded` turns it into a plain multilayer perceptron
 
-A critic returns one categorical distribution per objective on evenly spaced bins, learnt by cross-entropy (C51).
+A critic returns the logits of a categorical distribution on evenly spaced bins, learnt by cross-entropy (C51).
 Rewards are divided by the scale of the discounted returns that were met (`return_scale`).
 
 Batch normalisation has two modes. In `batch` mode the moments are those of the rows at hand, and running averages of
@@ -101,7 +101,7 @@ def init_actor(key: jax.Array, inputs: int, extra: int, hidden: Sequence[int], o
     return Actor(_norm(inputs), layers, head)
 
 
-def init_critic(key: jax.Array, inputs: int, extra: int, hidden: Sequence[int], objectives: int) -> Critic:
+def init_critic(key: jax.Array, inputs: int, extra: int, hidden: Sequence[int], outputs: int) -> Critic:
     """Return a new critic with one residual block per entry of `hidden`, whose entries are the same width."""
     width, inner = hidden[0], EXPANSION * hidden[0]
     keys = jax.random.split(key, 2 * len(hidden) + 2)
@@ -110,7 +110,7 @@ def init_critic(key: jax.Array, inputs: int, extra: int, hidden: Sequence[int], 
         Block(_layer(first, width, inner), _layer(second, inner, width)) for first, second in pairs
     )
     embedding = _matrix(keys[0], inputs + extra, width)
-    head = Layer(_matrix(keys[1], width, objectives * BINS), jnp.zeros(objectives * BINS))
+    head = Layer(_matrix(keys[1], width, outputs), jnp.zeros(outputs))
     return Critic(_norm(inputs), embedding, blocks, jnp.ones(width), head)
 
 
@@ -153,7 +153,7 @@ def apply_actor(
 def apply_critic(
     critic: Critic, moments: CriticMoments, rows: jax.Array, extra: jax.Array, is_batch: bool
 ) -> tuple[jax.Array, CriticMoments]:
-    """Return logits (batch, objectives, bins) and the moments after this batch, as `apply_actor` does."""
+    """Return logits (batch, outputs) and the moments after this batch, as `apply_actor` does."""
     hidden, moved = normalise(rows, critic.inputs, moments[0], is_batch, INPUT_EPSILON)
     hidden, after = jnp.concatenate([hidden, extra], axis=-1) @ critic.embedding, [moved]
     for block, inner_moments, outer_moments in zip(critic.blocks, moments[1::2], moments[2::2], strict=True):
@@ -163,7 +163,7 @@ def apply_critic(
         after += [moved_inner, moved_outer]
     root = jax.lax.rsqrt(jnp.mean(hidden**2, axis=-1, keepdims=True) + 1e-6)
     logits = (critic.output_scale * hidden * root) @ critic.head.weight + critic.head.bias
-    return logits.reshape(*logits.shape[:-1], -1, BINS), tuple(after)
+    return logits, tuple(after)
 
 
 def _rectified(

@@ -2,20 +2,22 @@
 
 Differences from the paper's form in aram.py:
 
-Self-loops are not discounted, since a rejection takes no time in the environment. With acceptance rate p(s),
+A rejection takes no time in the environment, and the executed action follows it. So a rejected proposal is remembered
+with the reward and the successor of the executed action, (s, a_i, [r, -1], s'): a self-loop of discount 1, followed to
+its end. In expectation,
 
-    V_r(s) = E[Q_r(s, a) | a feasible],    V_c(s) = E[Q_c(s, a) | a feasible] - (1 - p(s)) / p(s).
+    Q_r(s, a_i) = E[Q_r(s, a) | a feasible],    Q_c(s, a) = -1 if a is infeasible, else 0.
 
-Sign and offset of rewards cancel: rejections change V_c alone, so a policy gains by proposing feasible actions only,
-for every bounded reward, as soon as lambda_c K > 0 (docs/method.md has the proof).
+Q_c is the penalty of the proposal at hand; those of later states are not added. So infeasible actions are worth less
+than the best feasible one for every bounded reward, as soon as lambda_c K > 0 (docs/method.md has the proof).
 
-Q_c counts rejections. Its bins lie on [-1 / (1 - gamma), 0], the mean counts of acceptance rates from 1/2 to 1; counts
-beyond are clipped. Q_r is the return divided by `return_scale`. The policy maximises
+Q_r is the return divided by `return_scale`, predicted as a distribution. -Q_c is a probability, predicted by one more
+output, whose loss is the cross-entropy. The policy maximises
 
-    min_j lambda_r Q_r,j + lambda_c K k Q_c,j,    k = 5 (1 - gamma), the reward of a step that sustains a return of 5.
+    min_j lambda_r Q_r,j + lambda_c K Q_c,j.
 
-K is tuned to the target acceptance rate, as SAC tunes alpha to its target entropy. K enters the targets through
-the choice of the twin alone.
+K is tuned to the target acceptance rate, as SAC tunes alpha to its target entropy. The target entropy is that of the
+feasible set from the first update on: a larger one and the target acceptance rate would exclude each other.
 Every row of a batch has a preference of its own; one for the whole batch would vanish in batch normalisation.
 Entropy enters the policy loss alone, not the targets.
 """
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from inbounds.learners import losses
@@ -61,8 +64,9 @@ if TYPE_CHECKING:
 
 PRESET: dict[str, Any] = {
     "backbone": "normalised",
-    "penalty": 1.0,
+    "penalty": 0.1,
     "target_acceptance": 0.95,
+    "entropy_ramp": 1,
     "warm_start": False,
     "gamma": 0.99,
 }
@@ -70,9 +74,14 @@ INIT_ALPHA = 0.01
 """Normalised values are of order one."""
 ACTOR_DELAY = 2
 """Updates of the critics per step of actor and alpha."""
-PENALTY_RATE, LARGEST_ERROR, LARGEST_PENALTY = 0.01, 0.1, 100.0
-"""log K moves by rate * (target - acceptance rate) per environment step, at most to ln 100. The error is clipped at
-0.1, so that K grows by 0.1 % per step at most."""
+PENALTY_RATE, LARGEST_ERROR = 0.01, 0.1
+"""log K moves by rate * (target - acceptance rate) per environment step. The error is clipped at 0.1, so that K grows
+by 0.1 % per step at most."""
+PENALTY_RANGE = (0.01, 10.0)
+"""Of a tuned K. Normalised returns are at most 4: a larger K hides them, a smaller one has no effect."""
+
+
+RETURN_BINS = np.linspace(-RETURN_LIMIT, RETURN_LIMIT, BINS, dtype=np.float32)
 
 
 class Params(NamedTuple):
@@ -114,14 +123,13 @@ class UpdateNoise(NamedTuple):
 
 
 def init(learner: Aram, key: jax.Array, spec: Spec) -> NormalisedState:
-    """Return new networks; the penalty distribution begins at zero rejections."""
+    """Return new networks."""
     actor_key, critic_key = jax.random.split(key)
     extra, size = min(learner.preference_size, 1), spec.box.size
     actor = init_actor(actor_key, spec.observation_size, extra, learner.hidden, 2 * size)
-    critic = jax.vmap(lambda one: init_critic(one, spec.observation_size + size, extra, learner.hidden, 2))(
-        jax.random.split(critic_key)
-    )
-    critic = critic._replace(head=critic.head._replace(bias=critic.head.bias.at[:, -1].set(10.0)))
+    critic = jax.vmap(
+        lambda one: init_critic(one, spec.observation_size + size, extra, learner.hidden, BINS + 1)
+    )(jax.random.split(critic_key))
     alpha = INIT_ALPHA if learner.alpha is None else learner.alpha
     params = Params(actor, critic, jnp.asarray(math.log(alpha), jnp.float32))
     return NormalisedState(
@@ -148,6 +156,18 @@ def noise(learner: Aram, key: jax.Array, spec: Spec) -> UpdateNoise:
     return UpdateNoise(place / rows, normal[0], normal[1])
 
 
+def rejected_rows(observation: jax.Array, draw: Draw, outcome: Outcome) -> Transition:
+    """Return (s, a_i, [r, -1], s') for every proposal; only those of rejected proposals are stored."""
+    environments, count, size = draw.proposals.shape
+    repeated = jax.tree.map(
+        lambda rows: jnp.repeat(rows, count, axis=0),
+        (observation, outcome.reward, outcome.not_done, outcome.next_observation),
+    )
+    seen, paid, not_done, following = repeated
+    reward = jnp.stack([paid, -jnp.ones(environments * count)], axis=-1)
+    return Transition(seen, draw.proposals.reshape(-1, size), reward, not_done, following)
+
+
 def adapt(
     learner: Aram, state: NormalisedState, spec: Spec, draw: Draw, outcome: Outcome, is_random: bool
 ) -> NormalisedState:
@@ -159,7 +179,8 @@ def adapt(
         return state
     error = jnp.minimum(learner.target_acceptance - jnp.mean(draw.acceptance), LARGEST_ERROR)
     log_penalty = state.log_penalty + PENALTY_RATE * draw.acceptance.size * error
-    return state._replace(log_penalty=jnp.minimum(log_penalty, math.log(LARGEST_PENALTY)))
+    least, largest = PENALTY_RANGE
+    return state._replace(log_penalty=jnp.clip(log_penalty, math.log(least), math.log(largest)))
 
 
 # The preference as an input ------------------------------------------------------------------------------------------
@@ -239,24 +260,24 @@ def loss(
     here = jnp.concatenate([batch.observation, spec.box.normalise(batch.action)], axis=-1)
     there = jnp.concatenate([batch.next_observation, after.value], axis=-1)
     rows, both = jnp.concatenate([here, there]), jnp.concatenate([extra, extra])
-    bins, count = bins_of(learner.gamma_of(spec)), len(here)
-    weights = objective_weights(learner, state, spec, preference)
     following, _ = twins(state.target_critic, state.critic_moments, rows, both, True)
-    target = target_distribution(learner, state, spec, batch, jax.nn.softmax(following[:, count:]), weights)
+    target = target_distribution(learner, state, spec, batch, following[:, len(here) :])
     logits, critic_moments = twins(params.critic, state.critic_moments, rows, both, True)
-    critic_loss = -jnp.mean(jnp.sum(target * jax.nn.log_softmax(logits[:, :count]), axis=(-1, -2)))
+    critic_loss = critic_loss_of(logits[:, : len(here)], target, batch.reward[:, 1] < 0)
 
     own = jnp.concatenate([batch.observation, now.value], axis=-1)
     logits, _ = twins(frozen_critic, state.critic_moments, own, extra, False)
-    q = jnp.sum(jax.nn.softmax(logits) * bins, axis=-1)
-    policy_loss = jnp.mean(alpha * now.log_density - jnp.min(jnp.sum(q * weights, axis=-1), axis=0))
+    value, rejection = mean_return(logits), jax.nn.sigmoid(logits[..., -1])
+    penalty = preference[:, 1] * jnp.exp(state.log_penalty)
+    worth = jnp.min(preference[:, 0] * value - penalty * rejection, axis=0)
+    policy_loss = jnp.mean(alpha * now.log_density - worth)
     target_entropy = learner.entropy_target(state, spec)
     alpha_loss = jnp.mean(losses.alpha_loss(params.log_alpha, now.log_density, target_entropy))
     metrics = {
         "critic_loss": critic_loss,
         "policy_loss": policy_loss,
-        "value": jnp.mean(q[..., 0]),
-        "rejections_value": jnp.mean(q[..., 1]),
+        "value": jnp.mean(value),
+        "rejection": jnp.mean(rejection),
         "entropy": -jnp.mean(now.log_density),
         "alpha": alpha,
         "penalty": jnp.exp(state.log_penalty),
@@ -267,46 +288,36 @@ def loss(
     return critic_loss + policy_loss + alpha_loss, (metrics, actor_moments, critic_moments)
 
 
-def bins_of(gamma: float) -> jax.Array:
-    """Return (2, bins): those of the normalised return and of the discounted count of rejections."""
-    of_return = jnp.linspace(-RETURN_LIMIT, RETURN_LIMIT, BINS)
-    return jnp.stack([of_return, jnp.linspace(-1.0 / (1.0 - gamma), 0.0, BINS)])
-
-
-def objective_weights(learner: Aram, state: NormalisedState, spec: Spec, preference: jax.Array) -> jax.Array:
-    """Return (lambda_r, lambda_c K k) for every row."""
-    unit = RETURN_LIMIT * (1.0 - learner.gamma_of(spec))
-    return preference * jnp.stack([jnp.ones(()), unit * jnp.exp(state.log_penalty)])
-
-
 def twins(
     critic: Critic, moments: CriticMoments, rows: jax.Array, extra: jax.Array, is_batch: bool
 ) -> tuple[jax.Array, Any]:
-    """Return logits (twins, batch, objectives, bins) and the moved moments."""
+    """Return logits (twins, batch, bins + 1) and the moved moments; the last logit is that of a rejection."""
     return jax.vmap(lambda one, own: apply_critic(one, own, rows, extra, is_batch))(critic, moments)
 
 
-def target_distribution(
-    learner: Aram,
-    state: NormalisedState,
-    spec: Spec,
-    batch: Transition,
-    following: jax.Array,
-    weights: jax.Array,
-) -> jax.Array:
-    """Return (batch, objectives, bins): r + gamma (1 - done) Z_j*(s', a'), projected to the bins.
+def mean_return(logits: jax.Array) -> jax.Array:
+    """Return Q_r: the mean of the distribution of the normalised return."""
+    return jnp.sum(jax.nn.softmax(logits[..., :-1]) * RETURN_BINS, axis=-1)
 
-    Z_j are the target twins' distributions (twins, batch, objectives, bins) and j* = argmin_j of their weighted means,
-    for each row. On a self-loop gamma is 1 and the reward [0, -1].
+
+def target_distribution(
+    learner: Aram, state: NormalisedState, spec: Spec, batch: Transition, following: jax.Array
+) -> jax.Array:
+    """Return (batch, bins): r + gamma (1 - done) Z_j*(s', a'), projected to the bins.
+
+    Z_j are the distributions of the target twins, whose logits are `following`, and j* = argmin_j of their means for
+    each row.
     """
-    bins = bins_of(learner.gamma_of(spec))
-    means = jnp.sum(following * bins, axis=-1)
-    smaller = jnp.argmin(jnp.sum(means * weights, axis=-1), axis=0)
-    chosen = jnp.take_along_axis(following, smaller[None, :, None, None], axis=0)[0]
-    is_loop = batch.reward[:, 1] < 0
-    gamma = jnp.where(is_loop, 1.0, learner.gamma_of(spec)) * batch.not_done
-    reward = jnp.stack(
-        [batch.reward[:, 0] / return_scale(state.returns), -is_loop.astype(jnp.float32)], axis=-1
-    )
-    atoms = reward[..., None] + gamma[:, None, None] * bins
-    return jax.lax.stop_gradient(jax.vmap(to_bins, (1, 1, 0), 1)(chosen, atoms, bins))
+    smaller = jnp.argmin(mean_return(following), axis=0)
+    chosen = jnp.take_along_axis(following, smaller[None, :, None], axis=0)[0]
+    gamma = learner.gamma_of(spec) * batch.not_done
+    reward = batch.reward[:, 0] / return_scale(state.returns)
+    atoms = reward[:, None] + gamma[:, None] * RETURN_BINS
+    return jax.lax.stop_gradient(to_bins(jax.nn.softmax(chosen[:, :-1]), atoms, jnp.asarray(RETURN_BINS)))
+
+
+def critic_loss_of(logits: jax.Array, target: jax.Array, is_rejected: jax.Array) -> jax.Array:
+    """Return the mean over twins and rows of both cross-entropies: of the return, and of being rejected."""
+    of_return = -jnp.sum(target * jax.nn.log_softmax(logits[..., :-1]), axis=-1)
+    label = jnp.broadcast_to(is_rejected.astype(jnp.float32), logits.shape[:-1])
+    return jnp.mean(of_return + optax.sigmoid_binary_cross_entropy(logits[..., -1], label))
