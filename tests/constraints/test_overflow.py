@@ -329,3 +329,24 @@ def test_a_compiled_bound_that_is_read_as_no_number_allows_nothing(value: float)
     observation = np.array([value], np.float32)
     assert jax.jit(ball.violation)(observation, action) == np.inf
     assert not jax.jit(ball.contains)(observation, action)
+
+
+@pytest.mark.parametrize("gradient", [[1.0, 1.0], [-1.0, 1.0], [1.0, 0.0]])
+def test_an_action_is_farthest_also_where_the_set_ends_beyond_its_type(gradient: list[float]) -> None:
+    reading, most = Box(obs[0:2], [1e200, 1.0]), np.finfo(np.float32).max
+    low, single = np.array([-1e181, 0.5]), np.array(gradient, np.float32)
+    for found in (
+        reading.linear_maximiser(low, single),
+        Ball(radius_squared=1e120).linear_maximiser(None, single),
+    ):
+        assert found.dtype == np.float32 and found[0] == np.sign(gradient[0]) * most
+    assert reading.contains(low, reading.linear_maximiser(low, single))
+
+
+def test_a_compiled_action_is_farthest_also_where_the_set_ends_beyond_its_type() -> None:
+    constraint = Box(obs[0:2], [1e200, 1.0])
+    low = np.array([-1e181, 0.5])
+    with jax.enable_x64(True):
+        asked = jax.jit(lambda seen, gradient: constraint.linear_maximiser(seen, gradient))
+        found = np.asarray(asked(jnp.asarray(low), jnp.asarray([-1.0, 1.0], jnp.float32)))
+    assert found.dtype == np.float32 and constraint.contains(low, found)

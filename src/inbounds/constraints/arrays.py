@@ -187,6 +187,14 @@ def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
     return convert(np.asarray(array), xp, dtype, device)
 
 
+def rounded_within(array: Array, xp: Any, dtype: Any) -> Array:
+    """Convert; finite numbers beyond the range of float32 become its largest ones, which may be allowed."""
+    if dtype != xp.float32 or array.dtype == dtype:
+        return convert(array, xp, dtype)
+    most = float(np.finfo(np.float32).max)
+    return convert(xp.where(xp.isfinite(array), clip(xp, array, -most, most), array), xp, dtype)
+
+
 def without_gradient(array: Array) -> Array:
     """Return an array that automatic differentiation takes for a constant."""
     if isinstance(array, np.ndarray | np.generic):
