@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -329,6 +330,35 @@ def test_a_compiled_bound_that_is_read_as_no_number_allows_nothing(value: float)
     observation = np.array([value], np.float32)
     assert jax.jit(ball.violation)(observation, action) == np.inf
     assert not jax.jit(ball.contains)(observation, action)
+
+
+WIDE_ROWS: dict[str, Callable[[], Constraint]] = {
+    "large": lambda: Polytope([[1e200, 1.0], [0.0, -1e190], [1.0, 1.0]], [-1e199, -1e189, 1.0]) & SQUARE,
+    "small": lambda: Polytope([[1e-200, 0.0], [0.0, -1e-300], [1.0, 1.0]], [-1e-201, -1e-301, 1.0]) & SQUARE,
+    "read": lambda: Polytope(obs[0:6].reshape(3, 2), obs[6:9]) & SQUARE,
+    "nearly the largest": lambda: Polytope(1.5e308 * np.eye(2), [-1.5e307, -1.5e307]) & SQUARE,
+    "next to a wide budget": lambda: (
+        WeightedL1([5e7, 8e-154], 6e297) & Polytope([[-3e177, 0.0], [0.0, 3e239]], [-1e52, -4e121])
+    ),
+}
+READ = np.array([1e200, 1.0, 0.0, -1e190, 1e-200, 1e-200, -1e199, -1e189, 1e-200])
+
+
+@pytest.mark.parametrize("name", WIDE_ROWS)
+def test_rows_whose_squares_overflow_or_vanish_limit_an_action(name: str) -> None:
+    constraint = WIDE_ROWS[name]()
+    with np.errstate(all="raise", under="ignore"):
+        inside = constraint.interior_point(READ)
+        moved = constraint.project(READ, [1.0, 1.0])
+    assert constraint.contains(READ, inside) and constraint.contains(READ, moved)
+
+
+@pytest.mark.parametrize("name", ["large", "small"])
+def test_rows_whose_squares_overflow_or_vanish_limit_a_compiled_action(name: str) -> None:
+    constraint = WIDE_ROWS[name]()
+    with jax.enable_x64(True):
+        moved = jax.jit(lambda action: constraint.project(None, action))(jnp.ones(2))
+    assert constraint.contains(None, np.asarray(moved))
 
 
 @pytest.mark.parametrize("gradient", [[1.0, 1.0], [-1.0, 1.0], [1.0, 0.0]])

@@ -153,6 +153,15 @@ def test_the_graph_acts_on_numbers_whose_sum_overflows_as_on_others(name: str, t
     assert violation <= 0
 
 
+def test_the_graph_heeds_rows_of_subnormal_numbers(tmp_path: Path) -> None:
+    tiny = ib.Polytope([[1.0, 0.0], [1e-310, 0.0], [0.0, -1e-310]], [-0.1, -5e-311, 5e-311]) & SQUARE
+    folder = export(random_run(tmp_path / "run", tiny, 2, SIZE)).path
+    graph, noise = session(folder), np.full((10, 2), 5.0, np.float32)
+    for seen in np.random.default_rng(0).standard_normal((10, SIZE)):
+        action, _ = graph.run(None, {"observation": seen, "noise": noise})
+        assert excess(tiny, action) <= 0
+
+
 def test_the_graph_says_that_a_set_lies_between_the_numbers_of_its_actions(tmp_path: Path) -> None:
     folder = export(random_run(tmp_path / "run", THIN, 2, SIZE)).path
     graph, rng = session(folder), np.random.default_rng(0)

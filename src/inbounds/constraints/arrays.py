@@ -269,6 +269,27 @@ def dot(xp: Any, left: Array, right: Array) -> Array:
     return total(xp, left * right)
 
 
+def lengths_of(xp: Any, vectors: Array) -> Array:
+    """Return Euclidean lengths along the last axis, also where the squares of entries overflow or vanish.
+
+    There a compiled function returns the sum of the entries' sizes, which is longer by at most the root of their
+    number: numpy divides by the largest entry first, but XLA turns the square of a quotient into a quotient of squares.
+    """
+    kind = np.float32 if vectors.dtype == xp.float32 else np.float64
+    limits = np.finfo(kind)
+    shortest, most = float(limits.tiny) ** 0.5 / float(limits.eps), float(limits.max)
+    with np.errstate(over="ignore"):
+        lengths = xp.sqrt(total(xp, vectors * vectors))
+        is_length = (lengths > shortest) & (lengths < float("inf"))
+        if xp is not np:
+            return xp.where(is_length, lengths, xp.minimum(total(xp, xp.abs(vectors)), most))
+        if is_everywhere(is_length):
+            return lengths
+        size = np.max(np.abs(vectors), axis=-1, initial=0.0)
+        shares = vectors / np.where(size > 0, size, 1.0)[..., None]
+        return np.where(is_length, lengths, np.minimum(size * np.sqrt(total(np, shares * shares)), most))
+
+
 def least(xp: Any, values: Array) -> Array:
     """Return the smallest entry along the last axis."""
     return np.minimum.reduce(values, axis=-1) if xp is np else xp.min(values, axis=-1)

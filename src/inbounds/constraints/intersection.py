@@ -170,10 +170,13 @@ class Intersection(Constraint):
 
         box = bounding_box(self, at, dimension)
 
+        def starts() -> list[Array]:
+            return [member.interior(at, dimension) for member in self._others]
+
         def by_turns() -> Array:
-            starts = [member.interior(at, dimension) for member in self._others]
-            found = central_point(at, self._projections(at, dimension, self.bounds(at)), starts, box)
-            return self._or_start(at, found, starts)
+            points = starts()
+            found = central_point(at, self._projections(at, dimension, self.bounds(at)), points, box)
+            return self._or_start(at, found, points)
 
         if at.xp is not np:
             return by_turns()
@@ -181,7 +184,10 @@ class Intersection(Constraint):
         if all(isinstance(member, WeightedL1 | PowerBudget) for member in members.curved):
             found = deepest_point(at, members)
             is_known = np.isfinite(found).all(axis=-1)
-            return found if is_known.all() else np.where(is_known[..., None], found, by_turns())
+            if not is_known.all():
+                return np.where(is_known[..., None], found, by_turns())
+            # Numbers near 1e300 defeat the solver: its answer for a set that is not empty may be outside.
+            return found if self.accepts(at, found).all() else self._or_start(at, found, starts())
         found = by_turns()
         is_inside = np.broadcast_to(self.accepts(at, found), at.batch)
         if is_inside.all():

@@ -8,9 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inbounds.constraints import host_solvers
-from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, total
+from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, lengths_of
 from inbounds.constraints.box import Bounds, box_centre, cut_far_sides, spread
-from inbounds.constraints.quadratic_program import deepest_point, farthest_point, nearest_point
+from inbounds.constraints.quadratic_program import (
+    LOOSE,
+    LOOSE_IN_SINGLE,
+    deepest_point,
+    farthest_point,
+    nearest_point,
+)
 from inbounds.constraints.situation import RELATIVE_MARGIN, Situation
 
 HALF_UNIT = 2.0**-24
@@ -210,9 +216,11 @@ def _box_near_rows(at: Situation, rows: LinearRows, bounds: Bounds, dimension: i
 
 
 def _scale(xp: Any, rows: LinearRows) -> Array:
-    """Return the largest distance of a row from zero."""
-    lengths = xp.sqrt(total(xp, rows.matrix * rows.matrix))
-    return largest(xp, xp.abs(rows.bound) / xp.where(lengths > 0, lengths, 1.0))
+    """Return the largest distance of a row from zero; what is too far for its square limits nothing."""
+    lengths = lengths_of(xp, rows.matrix)
+    distances = xp.abs(rows.bound) / xp.where(lengths > 0, lengths, 1.0)
+    is_near = distances < (LOOSE_IN_SINGLE if distances.dtype == xp.float32 else LOOSE)
+    return largest(xp, xp.where(is_near, distances, 0.0))
 
 
 def farthest_in_rows(at: Situation, rows: LinearRows, direction: Array, bounds: Bounds) -> Array:
