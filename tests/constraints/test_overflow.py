@@ -26,7 +26,7 @@ from inbounds.constraints import (
     obs,
 )
 from inbounds.constraints.situation import read_situation
-from inbounds.errors import EmptySetError, InvalidInputError
+from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 from tests.slices import quick_slice
 
 CROSSED = np.array([[4.0, -3.0], [-3.0, 4.0]])
@@ -380,3 +380,21 @@ def test_a_compiled_action_is_farthest_also_where_the_set_ends_beyond_its_type()
         asked = jax.jit(lambda seen, gradient: constraint.linear_maximiser(seen, gradient))
         found = np.asarray(asked(jnp.asarray(low), jnp.asarray([-1.0, 1.0], jnp.float32)))
     assert found.dtype == np.float32 and constraint.contains(low, found)
+
+
+@pytest.mark.parametrize("size", [1e-40, 1e-50, 1e-300])
+def test_constants_that_float32_takes_for_zero_are_refused_and_not_dropped(size: float) -> None:
+    stated = (
+        Polytope([[size, 0.0]], [-0.1 * size]) & SQUARE,
+        WeightedL1([size, size], 0.1 * size) & SQUARE,
+        PowerBudget(size * obs[0:2], 1.0) | Ball(radius_squared=0.1),
+    )
+    action, seen = np.full(2, 0.5), np.ones(2)
+    for constraint in stated:
+        moved = constraint.project(seen, action)
+        assert constraint.violation(seen, moved) <= 0
+        for method in (constraint.contains, constraint.project, constraint.violation):
+            with pytest.raises(ConstraintError, match=r"takes numbers below .* for zero\. State"):
+                jax.jit(method)(jnp.asarray(seen, jnp.float32), jnp.asarray(action, jnp.float32))
+    kept = Box(-1e-300, 1e-300) & Box([-1.0, 0.0], [1.0, 1.0])
+    assert not jax.jit(kept.contains)(None, jnp.asarray(action, jnp.float32))
