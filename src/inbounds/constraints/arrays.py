@@ -240,7 +240,7 @@ def repeated(
         if is_settled is not None and hasattr(flow, "settling_loop"):
             return flow.settling_loop(count, function, start, is_settled)
         return flow.fori_loop(0, count, lambda _, state: function(state), start)
-    for _ in range(count):
+    for _ in range(count if 0 not in first.shape else 0):  # an empty batch is settled
         before, start = start, function(start)
         if is_settled is not None and bool(is_settled(before, start)):
             break
