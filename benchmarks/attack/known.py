@@ -159,6 +159,18 @@ QUESTIONS = (
         Known(SQUARES, both(WIDE, box(-1.0, 1.0)), examine, [[1.0, 1.0]] * 2, WIDE_STATES, anchor=[-0.5, 0.5])
         for examine in (examine_project, examine_interior_point)
     ),
+    Known(
+        OVERFLOW,
+        both(
+            Leaf("Polytope", {"A": Reading("observation", (0, 4), 1.0, shape=(1, 4)), "b": read(4, 5)}),
+            Leaf("SumBand", {"total": -7.0, "tolerance": 6.6, "low": -6.0, "high": 2.0}),
+            Leaf("SumBand", {"total": -6.4, "tolerance": read(5)}),
+        ),
+        examine_interior_point,
+        [[-0.6, -2.7, -2.5, 0.5]] * 2,
+        [[0.6, 1e154, 1e308, -1e300, 3.4e38, 1e300], [0.0, 0.0, 1.7e308, 0.0, 0.0, 1e300]],
+        anchor=-0.5,
+    ),
     *(
         Known(
             BEYOND,

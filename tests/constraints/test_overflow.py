@@ -324,6 +324,14 @@ def test_rows_with_coefficients_near_the_largest_number_allow_the_zero_that_they
     assert rows.violation(observation, nearest) <= 0
 
 
+def test_rows_that_overflow_at_the_centre_of_a_box_have_an_interior_point_next_to_zero() -> None:
+    rows = Polytope(obs[0:4].reshape(1, 4), obs[4:5]) & SumBand(-7.0, 6.6, -6.0, 2.0) & SumBand(-6.4, obs[5])
+    observation = np.array([0.6, 1e154, 1e308, -1e300, 3.4e38, 1e300])
+    inside = rows.interior_point(observation)
+    moved = rows.project(observation, np.array([-0.6, -2.7, -2.5, 0.5]))
+    assert rows.contains(observation, inside) and rows.contains(observation, moved)
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_a_compiled_bound_that_is_read_as_no_number_allows_nothing(value: float) -> None:
     ball, action = Ball(radius_squared=obs[0] - 0.05), np.full(3, 0.1, np.float32)

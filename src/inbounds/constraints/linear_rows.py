@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -190,7 +190,7 @@ def box_around_rows(at: Situation, rows: LinearRows, bounds: Bounds, action: Arr
 def interior_in_rows(at: Situation, rows: LinearRows, dimension: int, bounds: Bounds) -> Array:
     """Return the centre of a largest ball inside rows and a box, or else the point that misses least.
 
-    On the host it is the action next to zero where the solver misses and that is inside: numbers near 1e308 in a row
+    On the host it is an action next to zero where the solver misses and that is inside: numbers near 1e308 in a row
     defeat the solver, and zero makes all of them small.
     """
     box = _box_near_rows(at, rows, bounds, dimension)
@@ -206,8 +206,18 @@ def interior_in_rows(at: Situation, rows: LinearRows, dimension: int, bounds: Bo
     are_inside = is_inside(found)
     if np.all(are_inside):
         return found
-    nothing = clip(np, np.zeros_like(found), *spread(np, bounds, dimension))
-    return np.where((~are_inside & is_inside(nothing))[..., None], nothing, found)
+
+    def next_to_zero() -> Iterator[Array]:
+        yield clip(np, np.zeros_like(found), *spread(np, bounds, dimension))
+        yield nearest_in_rows(at, rows, np.zeros_like(found), bounds)
+
+    for point in next_to_zero():
+        is_better = ~are_inside & is_inside(point)
+        found = np.where(is_better[..., None], point, found)
+        are_inside = are_inside | is_better
+        if np.all(are_inside):
+            break
+    return found
 
 
 def _box_near_rows(at: Situation, rows: LinearRows, bounds: Bounds, dimension: int) -> Bounds:
