@@ -32,6 +32,9 @@ from inbounds.constraints.threshold import FarthestInBox
 from inbounds.constraints.union import as_constraints, common_size
 from inbounds.errors import ConstraintError
 
+REACHES = (1e1, 1e3, 1e5)
+"""How many times as far out as its action next to zero a set that is very wide is searched for an interior point."""
+
 
 @runtime_checkable
 class JointWithBox(Protocol):
@@ -193,7 +196,20 @@ class Intersection(Constraint):
         if is_inside.all():
             return found
         deeper = deepest_point(at, members, ~is_inside)
-        return np.where(np.isfinite(deeper).all(axis=-1)[..., None], deeper, found)
+        found = np.where(np.isfinite(deeper).all(axis=-1)[..., None], deeper, found)
+        if self.accepts(at, found).all():
+            return found
+        # Both fail where the box around a set is 1e10 times as wide as its limits: most of such a set is left out.
+        near = clip(np, np.zeros_like(box.low), *box)
+        size = largest(np, np.abs(near))[..., None]
+        for reach in REACHES:
+            away = reach * np.where(size > 0, size, 1.0)
+            part = Bounds(np.maximum(box.low, near - away), np.minimum(box.high, near + away))
+            found = self._or_start(at, found, [deepest_point(at, members._replace(box=part), ~is_inside)])
+            is_inside = self.accepts(at, found)
+            if is_inside.all():
+                break
+        return found
 
     def _or_start(self, at: Situation, found: Array, starts: Sequence[Array]) -> Array:
         """Return, where turns found nothing that is accepted, the interior point of a member that all others accept.
