@@ -15,11 +15,12 @@ import inbounds as ib
 from benchmarks.attack.building import build
 from benchmarks.attack.examination import Asked, Examine, examined
 from benchmarks.attack.ledger import Ledger
-from benchmarks.attack.libraries import JIT, NUMPY, Library
+from benchmarks.attack.libraries import JIT, NUMPY, OTHERS, Library
 from benchmarks.attack.plain_sets import Joined, Leaf, Plain, Reading
 from benchmarks.attack.set_questions import (
     examine_contains,
     examine_interior_point,
+    examine_maximiser,
     examine_project,
     examine_sample,
 )
@@ -66,6 +67,15 @@ OPEN_STATE = [
     *(-185180.07803654825, -4626750.357022261, 15503119.896716118, 9497110.93359848, 0.026923394146742562),
     *(-0.006830130370566452, 861.2694950951752),
 ]
+WIDE = Leaf(
+    "Polytope",
+    {"A": Reading("observation", (0, 6), 1.0, shape=(3, 2)), "b": Reading("observation", (6, 9))},
+)
+WIDE_STATES = [
+    [1e200, 1.0, 0.0, -1e190, 1e-200, 1e-200, -1e199, -1e189, 1e-200],
+    [6e-230, 0.0, 0.0, -3e239, -3e-177, 0.0, -6e-231, -3e238, 3e-177],
+]
+WIDE_JIT = next(library for library in OTHERS if library.name == "jax.jit in float64")
 STATES = np.array(
     [[1.0, 2.0, 0.5], [0.5, 1.0, 1.5], [2.0, 0.1, 1.0], [1.0, 1.0, 1.0], [3.0, 1.0, 2.0], [0.3, 2.0, 1.0]]
 )
@@ -82,6 +92,8 @@ class Known(NamedTuple):
     previous_action: Any = None
     dtype: Any = np.float64
     library: Library = NUMPY
+    anchor: Any = 0.0
+    """An action of the set, well inside."""
 
 
 OVERFLOW = "a sum that overflows is not a small one"
@@ -91,6 +103,8 @@ JOINED = "joined sets whose members read other parts of the observation, in batc
 GROWING = (
     "rows whose margins grow with the action, a budget that leaves a direction free, and actions far away"
 )
+SQUARES = "rows whose squares overflow or vanish"
+BEYOND = "sets that end beyond the numbers of a type"
 
 QUESTIONS = (
     Known(OVERFLOW, both(SKEWED, box(-1.0, 1.0)), examine_contains, [[1e308, 1e308]]),
@@ -142,6 +156,34 @@ QUESTIONS = (
         [OPEN_STATE] * 3,
     ),
     *(
+        Known(SQUARES, both(WIDE, box(-1.0, 1.0)), examine, [[1.0, 1.0]] * 2, WIDE_STATES, anchor=[-0.5, 0.5])
+        for examine in (examine_project, examine_interior_point)
+    ),
+    Known(
+        OVERFLOW,
+        both(
+            Leaf("Polytope", {"A": Reading("observation", (0, 4), 1.0, shape=(1, 4)), "b": read(4, 5)}),
+            Leaf("SumBand", {"total": -7.0, "tolerance": 6.6, "low": -6.0, "high": 2.0}),
+            Leaf("SumBand", {"total": -6.4, "tolerance": read(5)}),
+        ),
+        examine_interior_point,
+        [[-0.6, -2.7, -2.5, 0.5]] * 2,
+        [[0.6, 1e154, 1e308, -1e300, 3.4e38, 1e300], [0.0, 0.0, 1.7e308, 0.0, 0.0, 1e300]],
+        anchor=-0.5,
+    ),
+    *(
+        Known(
+            BEYOND,
+            box(read(0, 2), read(2, 4)),
+            examine_maximiser,
+            [[-9e-06, 2e-06]],
+            [[-2e181, -1.0, 1.0, 1e200]],
+            dtype=np.float32,
+            library=library,
+        )
+        for library in (NUMPY, WIDE_JIT)
+    ),
+    *(
         Known(JOINED, both(first, second), examine, STATES - 3.0, STATES)
         for first, second in (
             (NORM, Leaf("Ball", {"radius_squared": 0.5})),
@@ -180,7 +222,7 @@ def questions(rng: np.random.Generator, ledger: Ledger) -> None:
             build(known.plain),
             states,
             action,
-            np.zeros(action.shape[-1]),
+            np.zeros(action.shape[-1]) + np.asarray(known.anchor),
             True,
             known.dtype,
             known.library,

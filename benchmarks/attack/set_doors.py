@@ -94,17 +94,18 @@ def drawn_questions(
     states = drawn.states(rng, count, wildness)
     actions = draw_actions(rng, drawn, states, count, dtype)
     if library.name.startswith("jax"):
-        smallest = NOT_FLUSHED * float(np.finfo(np.float32 if library.is_single else np.float64).tiny)
-        states = States(*(None if part is None else without_tiny(part, smallest) for part in states))
-        actions = without_tiny(actions, smallest)
+        working = np.float32 if library.is_single else np.float64
+        states = States(*(None if part is None else without_tiny(part, working) for part in states))
+        # An action in float32 is read as one before it is computed with in float64.
+        actions = without_tiny(actions, np.float32 if dtype == np.float32 else working)
     return Asked(
         drawn.plain, constraint, states, actions, drawn.anchor, drawn.is_moderate, dtype, library=library
     )
 
 
-def without_tiny(values: Any, smallest: float) -> Any:
+def without_tiny(values: Any, dtype: Any) -> Any:
     """Return numbers as JAX sees them: XLA computes on a CPU with subnormal numbers taken for zero, in and out."""
-    return np.where(np.abs(values) < smallest, 0.0, values)
+    return np.where(np.abs(values) < NOT_FLUSHED * float(np.finfo(dtype).tiny), 0.0, values)
 
 
 def attack_nonsense(rng: np.random.Generator, ledger: Ledger, library: Library = NUMPY) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.attack import examination, ledger
 from benchmarks.attack.__main__ import attack, generator
+from benchmarks.attack.anchored_sets import Style
 from benchmarks.attack.building import build
 from benchmarks.attack.examination import Asked, claims_empty, examined
 from benchmarks.attack.ledger import (
@@ -25,14 +26,16 @@ from benchmarks.attack.ledger import (
     Ledger,
     explained,
 )
+from benchmarks.attack.libraries import OTHERS
 from benchmarks.attack.plain_sets import Joined, Leaf, Plain, Reading
+from benchmarks.attack.set_doors import drawn_questions
 from benchmarks.attack.set_questions import (
     examine_contains,
     examine_interior_point,
     examine_project,
     examine_sample,
 )
-from benchmarks.attack.sets import States
+from benchmarks.attack.sets import States, draw
 from benchmarks.attack.witness import Journal, Witness, judge_received
 from inbounds.errors import ConstraintError, EmptySetError, InfeasibleActionError, InvalidInputError
 
@@ -210,3 +213,12 @@ def test_a_set_whose_bound_overflows_when_it_is_read_is_rightly_taken_for_empty(
     states = States(np.array([[1.7e308]]), None)
     asked = Asked(plain, build(plain), states, np.array([[1e20, 0.0]]), np.zeros(2), True)
     assert examine_contains(Ledger(0, watches=False), asked) == []
+
+
+def test_no_float32_action_is_asked_that_a_compiler_takes_for_zero() -> None:
+    wide = next(library for library in OTHERS if library.name == "jax.jit in float64")
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        drawn = draw(rng, Style(largest_dimension=9, exponents=(2.0, 60.0, 300.0)))
+        sizes = np.abs(drawn_questions(rng, drawn, None, 200, np.float32, wide).actions)
+        assert not np.any((sizes > 0) & (sizes < np.finfo(np.float32).tiny))

@@ -220,3 +220,17 @@ def test_ellipsoids_survive_json() -> None:
     constraint = Ellipsoid(matrix=rotated([1.0, 2.0]), bound=obs[0])
     again = Constraint.from_json(constraint.to_json())
     np.testing.assert_array_equal(again.project([0.3], [1.0, 2.0]), constraint.project([0.3], [1.0, 2.0]))
+
+
+@pytest.mark.parametrize("seed", [9, 11, 13, 16, 18])
+def test_a_flat_ellipsoid_in_a_thin_and_open_box_is_not_taken_for_empty(seed: int) -> None:
+    # Rounding leaves the first axis a curvature of 1e-17, so that the ellipsoid is 1e10 long.
+    matrix, rng = rotated([0.0, 0.01, 0.02, 0.05, 0.05, 0.07], seed), np.random.default_rng(seed)
+    inside = 30.0 * rng.standard_normal(6)
+    low, high = (np.where(rng.random(6) < 0.5, inside + side, side * np.inf) for side in (-0.04, 0.04))
+    bound = 1.5 * float(inside @ matrix @ inside)
+    constraint = Ellipsoid(matrix, bound) & Box(low, high)
+    assert constraint.contains(None, constraint.interior_point())
+    assert constraint.contains(None, constraint.project(None, 10.0 * inside))
+    moving = Ellipsoid(matrix, obs[0]) & Box(low, high)
+    assert moving.contains([[bound], [bound]], moving.interior_point([[bound], [bound]])).all()

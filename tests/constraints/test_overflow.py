@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -25,7 +26,7 @@ from inbounds.constraints import (
     obs,
 )
 from inbounds.constraints.situation import read_situation
-from inbounds.errors import EmptySetError, InvalidInputError
+from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 from tests.slices import quick_slice
 
 CROSSED = np.array([[4.0, -3.0], [-3.0, 4.0]])
@@ -323,9 +324,85 @@ def test_rows_with_coefficients_near_the_largest_number_allow_the_zero_that_they
     assert rows.violation(observation, nearest) <= 0
 
 
+def test_rows_that_overflow_at_the_centre_of_a_box_have_an_interior_point_next_to_zero() -> None:
+    rows = Polytope(obs[0:4].reshape(1, 4), obs[4:5]) & SumBand(-7.0, 6.6, -6.0, 2.0) & SumBand(-6.4, obs[5])
+    observation = np.array([0.6, 1e154, 1e308, -1e300, 3.4e38, 1e300])
+    inside = rows.interior_point(observation)
+    moved = rows.project(observation, np.array([-0.6, -2.7, -2.5, 0.5]))
+    assert rows.contains(observation, inside) and rows.contains(observation, moved)
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_a_compiled_bound_that_is_read_as_no_number_allows_nothing(value: float) -> None:
     ball, action = Ball(radius_squared=obs[0] - 0.05), np.full(3, 0.1, np.float32)
     observation = np.array([value], np.float32)
     assert jax.jit(ball.violation)(observation, action) == np.inf
     assert not jax.jit(ball.contains)(observation, action)
+
+
+WIDE_ROWS: dict[str, Callable[[], Constraint]] = {
+    "large": lambda: Polytope([[1e200, 1.0], [0.0, -1e190], [1.0, 1.0]], [-1e199, -1e189, 1.0]) & SQUARE,
+    "small": lambda: Polytope([[1e-200, 0.0], [0.0, -1e-300], [1.0, 1.0]], [-1e-201, -1e-301, 1.0]) & SQUARE,
+    "read": lambda: Polytope(obs[0:6].reshape(3, 2), obs[6:9]) & SQUARE,
+    "nearly the largest": lambda: Polytope(1.5e308 * np.eye(2), [-1.5e307, -1.5e307]) & SQUARE,
+    "next to a wide budget": lambda: (
+        WeightedL1([5e7, 8e-154], 6e297) & Polytope([[-3e177, 0.0], [0.0, 3e239]], [-1e52, -4e121])
+    ),
+}
+READ = np.array([1e200, 1.0, 0.0, -1e190, 1e-200, 1e-200, -1e199, -1e189, 1e-200])
+
+
+@pytest.mark.parametrize("name", WIDE_ROWS)
+def test_rows_whose_squares_overflow_or_vanish_limit_an_action(name: str) -> None:
+    constraint = WIDE_ROWS[name]()
+    with np.errstate(all="raise", under="ignore"):
+        inside = constraint.interior_point(READ)
+        moved = constraint.project(READ, [1.0, 1.0])
+    assert constraint.contains(READ, inside) and constraint.contains(READ, moved)
+
+
+@pytest.mark.parametrize("name", ["large", "small"])
+def test_rows_whose_squares_overflow_or_vanish_limit_a_compiled_action(name: str) -> None:
+    constraint = WIDE_ROWS[name]()
+    with jax.enable_x64(True):
+        moved = jax.jit(lambda action: constraint.project(None, action))(jnp.ones(2))
+    assert constraint.contains(None, np.asarray(moved))
+
+
+@pytest.mark.parametrize("gradient", [[1.0, 1.0], [-1.0, 1.0], [1.0, 0.0]])
+def test_an_action_is_farthest_also_where_the_set_ends_beyond_its_type(gradient: list[float]) -> None:
+    reading, most = Box(obs[0:2], [1e200, 1.0]), np.finfo(np.float32).max
+    low, single = np.array([-1e181, 0.5]), np.array(gradient, np.float32)
+    for found in (
+        reading.linear_maximiser(low, single),
+        Ball(radius_squared=1e120).linear_maximiser(None, single),
+    ):
+        assert found.dtype == np.float32 and found[0] == np.sign(gradient[0]) * most
+    assert reading.contains(low, reading.linear_maximiser(low, single))
+
+
+def test_a_compiled_action_is_farthest_also_where_the_set_ends_beyond_its_type() -> None:
+    constraint = Box(obs[0:2], [1e200, 1.0])
+    low = np.array([-1e181, 0.5])
+    with jax.enable_x64(True):
+        asked = jax.jit(lambda seen, gradient: constraint.linear_maximiser(seen, gradient))
+        found = np.asarray(asked(jnp.asarray(low), jnp.asarray([-1.0, 1.0], jnp.float32)))
+    assert found.dtype == np.float32 and constraint.contains(low, found)
+
+
+@pytest.mark.parametrize("size", [1e-40, 1e-50, 1e-300])
+def test_constants_that_float32_takes_for_zero_are_refused_and_not_dropped(size: float) -> None:
+    stated = (
+        Polytope([[size, 0.0]], [-0.1 * size]) & SQUARE,
+        WeightedL1([size, size], 0.1 * size) & SQUARE,
+        PowerBudget(size * obs[0:2], 1.0) | Ball(radius_squared=0.1),
+    )
+    action, seen = np.full(2, 0.5), np.ones(2)
+    for constraint in stated:
+        moved = constraint.project(seen, action)
+        assert constraint.violation(seen, moved) <= 0
+        for method in (constraint.contains, constraint.project, constraint.violation):
+            with pytest.raises(ConstraintError, match=r"takes numbers below .* for zero\. State"):
+                jax.jit(method)(jnp.asarray(seen, jnp.float32), jnp.asarray(action, jnp.float32))
+    kept = Box(-1e-300, 1e-300) & Box([-1.0, 0.0], [1.0, 1.0])
+    assert not jax.jit(kept.contains)(None, jnp.asarray(action, jnp.float32))

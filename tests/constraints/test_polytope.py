@@ -439,3 +439,10 @@ def test_a_release_of_jax_that_compiles_wrong_sums_is_refused(monkeypatch: pytes
     monkeypatch.undo()
     refuse_miscompiling_jax.cache_clear()
     assert Polytope([[1.0]], [1.0]).contains(None, jnp.zeros(1))
+
+
+def test_a_batch_without_any_state_has_no_interior_point() -> None:
+    rows = Polytope(obs[0:4].reshape(2, 2), obs[4:6])
+    for constraint in (rows, rows & Box(-1.0, 1.0), rows & SumBand(0.0, 1.0)):
+        assert constraint.interior_point(np.zeros((0, 6))).shape == (0, 2)
+        assert constraint.project(np.zeros((0, 6)), np.zeros((0, 2))).shape == (0, 2)

@@ -133,6 +133,35 @@ def test_neither_policy_nor_graph_acts_where_a_parameter_overflows(name: str, tm
     assert accepted >= PROJECTED and excess(SETS[name], action, seen) <= 0
 
 
+HUGE = {
+    "a rate limit in a union": (ib.RateLimit(0.1) | ib.Box([0.2, 0.2], [0.5, 0.5])) & SQUARE,
+    "a reading": ib.Box(-1.0, 1e300 * ib.obs[0:2]) & SQUARE,
+    "an expression": ib.Polytope(ROWS * 2, 5e289 * ib.obs[0:4] * ib.obs[4]) & SQUARE,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_the_graph_acts_on_numbers_whose_sum_overflows_as_on_others(name: str, tmp_path: Path) -> None:
+    folder = export(random_run(tmp_path / "run", HUGE[name], 2, SIZE)).path
+    policy, graph = load(folder), session(folder)
+    seen, before = np.array([1e8, 1e8, 1e8, 1e8, 1e10]), np.array([-1.7e308, -1e308])
+    noise = np.random.default_rng(0).standard_normal((10, 2)).astype(np.float32)
+    given: dict[str, Any] = {"observation": seen, "noise": noise, "previous_action": before}
+    action, accepted = graph.run(None, {entry.name: given[entry.name] for entry in graph.get_inputs()})
+    assert accepted == policy.decide(seen, noise, previous_action=before).accepted
+    violation = HUGE[name].violation(seen, action.astype(np.float64), previous_action=before)
+    assert violation <= 0
+
+
+def test_the_graph_heeds_rows_of_subnormal_numbers(tmp_path: Path) -> None:
+    tiny = ib.Polytope([[1.0, 0.0], [1e-310, 0.0], [0.0, -1e-310]], [-0.1, -5e-311, 5e-311]) & SQUARE
+    folder = export(random_run(tmp_path / "run", tiny, 2, SIZE)).path
+    graph, noise = session(folder), np.full((10, 2), 5.0, np.float32)
+    for seen in np.random.default_rng(0).standard_normal((10, SIZE)):
+        action, _ = graph.run(None, {"observation": seen, "noise": noise})
+        assert excess(tiny, action) <= 0
+
+
 def test_the_graph_says_that_a_set_lies_between_the_numbers_of_its_actions(tmp_path: Path) -> None:
     folder = export(random_run(tmp_path / "run", THIN, 2, SIZE)).path
     graph, rng = session(folder), np.random.default_rng(0)

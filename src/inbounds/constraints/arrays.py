@@ -187,6 +187,14 @@ def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
     return convert(np.asarray(array), xp, dtype, device)
 
 
+def rounded_within(array: Array, xp: Any, dtype: Any) -> Array:
+    """Convert; finite numbers beyond the range of float32 become its largest ones, which may be allowed."""
+    if dtype != xp.float32 or array.dtype == dtype:
+        return convert(array, xp, dtype)
+    most = float(np.finfo(np.float32).max)
+    return convert(xp.where(xp.isfinite(array), clip(xp, array, -most, most), array), xp, dtype)
+
+
 def without_gradient(array: Array) -> Array:
     """Return an array that automatic differentiation takes for a constant."""
     if isinstance(array, np.ndarray | np.generic):
@@ -232,7 +240,7 @@ def repeated(
         if is_settled is not None and hasattr(flow, "settling_loop"):
             return flow.settling_loop(count, function, start, is_settled)
         return flow.fori_loop(0, count, lambda _, state: function(state), start)
-    for _ in range(count):
+    for _ in range(count if 0 not in first.shape else 0):  # an empty batch is settled
         before, start = start, function(start)
         if is_settled is not None and bool(is_settled(before, start)):
             break
@@ -259,6 +267,27 @@ def dot(xp: Any, left: Array, right: Array) -> Array:
     if xp is np and left.shape[-1] == right.shape[-1]:
         return np.vecdot(left, right)
     return total(xp, left * right)
+
+
+def lengths_of(xp: Any, vectors: Array) -> Array:
+    """Return Euclidean lengths along the last axis, also where the squares of entries overflow or vanish.
+
+    There a compiled function returns the sum of the entries' sizes, which is longer by at most the root of their
+    number: numpy divides by the largest entry first, but XLA turns the square of a quotient into a quotient of squares.
+    """
+    kind = np.float32 if vectors.dtype == xp.float32 else np.float64
+    limits = np.finfo(kind)
+    shortest, most = float(limits.tiny) ** 0.5 / float(limits.eps), float(limits.max)
+    with np.errstate(over="ignore"):
+        lengths = xp.sqrt(total(xp, vectors * vectors))
+        is_length = (lengths > shortest) & (lengths < float("inf"))
+        if xp is not np:
+            return xp.where(is_length, lengths, xp.minimum(total(xp, xp.abs(vectors)), most))
+        if is_everywhere(is_length):
+            return lengths
+        size = np.max(np.abs(vectors), axis=-1, initial=0.0)
+        shares = vectors / np.where(size > 0, size, 1.0)[..., None]
+        return np.where(is_length, lengths, np.minimum(size * np.sqrt(total(np, shares * shares)), most))
 
 
 def least(xp: Any, values: Array) -> Array:

@@ -20,6 +20,7 @@ from inbounds.constraints.arrays import (
     namespace_of,
     repeat,
     require_finite,
+    rounded_within,
     without_gradient,
     worst_row,
 )
@@ -202,10 +203,9 @@ class Constraint(abc.ABC):
                 f"no action is farthest along this gradient, since {self.formula()} has no end there. "
                 f"Bound the set with & Box(low, high)."
             )
-        point = self.settled(at, point, original.dtype)
-        is_answer = self.accepts(at, convert(point, at.xp, at.dtype)) & at.xp.all(
-            at.xp.isfinite(point), axis=-1
-        )
+        with np.errstate(over="ignore"):
+            point = self.settled(at, point, original.dtype)
+        is_answer = self.accepts(at, convert(point, at.xp, at.dtype)) & all_true(at.xp, at.xp.isfinite(point))
         return at.xp.where(is_answer[..., None], point, float("nan"))
 
     def sample(
@@ -324,7 +324,7 @@ class Constraint(abc.ABC):
 
         def attempt(index: Any, point: Array) -> Array:
             lead = 1.1 * 3.0**index
-            outside = self.tightened_excess(at, convert(convert(point, xp, dtype), xp, at.dtype))
+            outside = self.tightened_excess(at, convert(rounded_within(point, xp, dtype), xp, at.dtype))
             is_missed = outside > 0
             miss, depth = xp.where(is_missed, outside, 0.0), xp.where(is_missed, -inside, 1.0)
             share = xp.where(is_missed, lead * (miss / (miss + depth) + rounding), 0.0)
@@ -332,11 +332,11 @@ class Constraint(abc.ABC):
             return self.within_exact_bounds(at, point + step * (centre - point))
 
         shape = np.broadcast_shapes(tuple(point.shape), tuple(centre.shape))
-        rounded = convert(repeat(ATTEMPTS, attempt, xp.broadcast_to(point, shape)), xp, dtype)
+        rounded = rounded_within(repeat(ATTEMPTS, attempt, xp.broadcast_to(point, shape)), xp, dtype)
         # A compiler may round the same rows differently here and in the attempts: ask for less than they did.
         loose = at._replace(margins=1.0)
         is_settled = self.accepts(loose, convert(rounded, xp, at.dtype))
-        answer = xp.where(is_settled[..., None], rounded, convert(centre, xp, dtype))
+        answer = xp.where(is_settled[..., None], rounded, rounded_within(centre, xp, dtype))
         return answer if is_traced(answer) else representable(self, loose, answer, (point, centre))
 
     def within_exact_bounds(self, at: Situation, action: Array) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array
+from inbounds.constraints.arrays import Array, lengths_of
 from inbounds.constraints.box import Bounds, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.level_set import PowerBudget, WeightedL1
@@ -152,7 +152,7 @@ def largest_ball(limits: Limits, unit: float) -> Ball | None:
         parts.append(part)
         sides.append(np.broadcast_to(bound, len(of_point)))
 
-    lengths = _lengths(limits.matrix)
+    lengths = lengths_of(np, limits.matrix)
     is_row = lengths > 0
     lengths = lengths[is_row]
     if lengths.size:
@@ -161,7 +161,7 @@ def largest_ball(limits: Limits, unit: float) -> Ball | None:
         has_end = np.isfinite(side)
         add(sign * identity[has_end], 1.0, side[has_end] / unit)
     for member, (weights, bound, is_absolute) in enumerate(sums):
-        length = float(_lengths(weights))
+        length = float(lengths_of(np, weights))
         shares = weights / length
         for slopes in (identity, -identity) if is_absolute else (np.diag(shares),):
             add(slopes, 0.0, 0.0, member, -identity)
@@ -177,11 +177,3 @@ def largest_ball(limits: Limits, unit: float) -> Ball | None:
     if answer.x is None:
         return None
     return Ball(unit * np.asarray(answer.x[:dimension]), unit * float(answer.x[dimension]))
-
-
-def _lengths(vectors: FloatArray) -> FloatArray:
-    """Return Euclidean lengths along the last axis; no square overflows or vanishes on the way."""
-    size = np.max(np.abs(vectors), axis=-1, keepdims=True, initial=0.0)
-    shares = vectors / np.where(size > 0, size, 1.0)
-    lengths: FloatArray = size[..., 0] * np.sqrt(np.sum(shares * shares, axis=-1))
-    return lengths

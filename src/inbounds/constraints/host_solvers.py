@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from inbounds.constraints.arrays import lengths_of
 from inbounds.errors import ConstraintError
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 PRIMAL_TOLERANCE = 1e-10
 """How far a row of unit length may be missed; daqp's own 1e-6 would leave more than the margin."""
+
+NOWHERE = 1e30
+"""A distance from which on solvers take a row for none."""
 
 
 class Answers(NamedTuple):
@@ -46,7 +50,7 @@ def nearest_points(
     actions were asked before.
     """
     count, dimension = actions.shape
-    lengths = np.sqrt(np.sum(matrix * matrix, axis=-1))
+    lengths = lengths_of(np, matrix)
     # A row without coefficients says nothing about the action; whether its bound holds is checked elsewhere.
     lengths = np.where(lengths > 0, lengths, 1.0)
     limits = np.where(np.any(matrix != 0, axis=-1), limits / lengths, np.inf)
@@ -139,12 +143,14 @@ def conflict(matrix: FloatArray, limits: FloatArray, low: FloatArray, high: Floa
     from scipy.optimize import linprog
 
     dimension = matrix.shape[-1]
-    lengths = np.sqrt(np.sum(matrix * matrix, axis=-1))
+    lengths = lengths_of(np, matrix)
     lengths = np.where(lengths > 0, lengths, 1.0)
     has_low, has_high = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
     identity = np.eye(dimension)
     rows = np.concatenate([matrix / lengths[:, None], -identity[has_low], identity[has_high]])
-    bounds = np.concatenate([limits / lengths, -low[has_low], high[has_high]])
+    with np.errstate(over="ignore"):
+        distances = np.minimum(limits / lengths, NOWHERE)
+    bounds = np.concatenate([distances, -low[has_low], high[has_high]])
     if not (np.isfinite(rows).all() and np.isfinite(bounds).all()):
         return Conflict(-np.inf, [], [], [])  # nothing is proved with numbers that overflow
     stacked = np.concatenate([rows, -np.ones((len(rows), 1))], axis=1)

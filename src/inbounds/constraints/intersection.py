@@ -32,6 +32,9 @@ from inbounds.constraints.threshold import FarthestInBox
 from inbounds.constraints.union import as_constraints, common_size
 from inbounds.errors import ConstraintError
 
+REACHES = (1e1, 1e3, 1e5)
+"""How many times as far out as its action next to zero a set that is very wide is searched for an interior point."""
+
 
 @runtime_checkable
 class JointWithBox(Protocol):
@@ -170,10 +173,13 @@ class Intersection(Constraint):
 
         box = bounding_box(self, at, dimension)
 
+        def starts() -> list[Array]:
+            return [member.interior(at, dimension) for member in self._others]
+
         def by_turns() -> Array:
-            starts = [member.interior(at, dimension) for member in self._others]
-            found = central_point(at, self._projections(at, dimension, self.bounds(at)), starts, box)
-            return self._or_start(at, found, starts)
+            points = starts()
+            found = central_point(at, self._projections(at, dimension, self.bounds(at)), points, box)
+            return self._or_start(at, found, points)
 
         if at.xp is not np:
             return by_turns()
@@ -181,13 +187,29 @@ class Intersection(Constraint):
         if all(isinstance(member, WeightedL1 | PowerBudget) for member in members.curved):
             found = deepest_point(at, members)
             is_known = np.isfinite(found).all(axis=-1)
-            return found if is_known.all() else np.where(is_known[..., None], found, by_turns())
+            if not is_known.all():
+                return np.where(is_known[..., None], found, by_turns())
+            # Numbers near 1e300 defeat the solver: its answer for a set that is not empty may be outside.
+            return found if self.accepts(at, found).all() else self._or_start(at, found, starts())
         found = by_turns()
         is_inside = np.broadcast_to(self.accepts(at, found), at.batch)
         if is_inside.all():
             return found
         deeper = deepest_point(at, members, ~is_inside)
-        return np.where(np.isfinite(deeper).all(axis=-1)[..., None], deeper, found)
+        found = np.where(np.isfinite(deeper).all(axis=-1)[..., None], deeper, found)
+        if self.accepts(at, found).all():
+            return found
+        # Both fail where the box around a set is 1e10 times as wide as its limits: most of such a set is left out.
+        near = clip(np, np.zeros_like(box.low), *box)
+        size = largest(np, np.abs(near))[..., None]
+        for reach in REACHES:
+            away = reach * np.where(size > 0, size, 1.0)
+            part = Bounds(np.maximum(box.low, near - away), np.minimum(box.high, near + away))
+            found = self._or_start(at, found, [deepest_point(at, members._replace(box=part), ~is_inside)])
+            is_inside = self.accepts(at, found)
+            if is_inside.all():
+                break
+        return found
 
     def _or_start(self, at: Situation, found: Array, starts: Sequence[Array]) -> Array:
         """Return, where turns found nothing that is accepted, the interior point of a member that all others accept.

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from inbounds.constraints import host_solvers
-from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, total
+from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, lengths_of
 from inbounds.constraints.box import Bounds, box_centre, cut_far_sides, spread
-from inbounds.constraints.quadratic_program import deepest_point, farthest_point, nearest_point
+from inbounds.constraints.quadratic_program import (
+    LOOSE,
+    LOOSE_IN_SINGLE,
+    deepest_point,
+    farthest_point,
+    nearest_point,
+)
 from inbounds.constraints.situation import RELATIVE_MARGIN, Situation
 
 HALF_UNIT = 2.0**-24
@@ -184,7 +190,7 @@ def box_around_rows(at: Situation, rows: LinearRows, bounds: Bounds, action: Arr
 def interior_in_rows(at: Situation, rows: LinearRows, dimension: int, bounds: Bounds) -> Array:
     """Return the centre of a largest ball inside rows and a box, or else the point that misses least.
 
-    On the host it is the action next to zero where the solver misses and that is inside: numbers near 1e308 in a row
+    On the host it is an action next to zero where the solver misses and that is inside: numbers near 1e308 in a row
     defeat the solver, and zero makes all of them small.
     """
     box = _box_near_rows(at, rows, bounds, dimension)
@@ -200,8 +206,18 @@ def interior_in_rows(at: Situation, rows: LinearRows, dimension: int, bounds: Bo
     are_inside = is_inside(found)
     if np.all(are_inside):
         return found
-    nothing = clip(np, np.zeros_like(found), *spread(np, bounds, dimension))
-    return np.where((~are_inside & is_inside(nothing))[..., None], nothing, found)
+
+    def next_to_zero() -> Iterator[Array]:
+        yield clip(np, np.zeros_like(found), *spread(np, bounds, dimension))
+        yield nearest_in_rows(at, rows, np.zeros_like(found), bounds)
+
+    for point in next_to_zero():
+        is_better = ~are_inside & is_inside(point)
+        found = np.where(is_better[..., None], point, found)
+        are_inside = are_inside | is_better
+        if np.all(are_inside):
+            break
+    return found
 
 
 def _box_near_rows(at: Situation, rows: LinearRows, bounds: Bounds, dimension: int) -> Bounds:
@@ -210,9 +226,11 @@ def _box_near_rows(at: Situation, rows: LinearRows, bounds: Bounds, dimension: i
 
 
 def _scale(xp: Any, rows: LinearRows) -> Array:
-    """Return the largest distance of a row from zero."""
-    lengths = xp.sqrt(total(xp, rows.matrix * rows.matrix))
-    return largest(xp, xp.abs(rows.bound) / xp.where(lengths > 0, lengths, 1.0))
+    """Return the largest distance of a row from zero; what is too far for its square limits nothing."""
+    lengths = lengths_of(xp, rows.matrix)
+    distances = xp.abs(rows.bound) / xp.where(lengths > 0, lengths, 1.0)
+    is_near = distances < (LOOSE_IN_SINGLE if distances.dtype == xp.float32 else LOOSE)
+    return largest(xp, xp.where(is_near, distances, 0.0))
 
 
 def farthest_in_rows(at: Situation, rows: LinearRows, direction: Array, bounds: Bounds) -> Array:

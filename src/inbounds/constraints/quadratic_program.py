@@ -12,6 +12,7 @@ from inbounds.constraints.arrays import (
     clip,
     largest,
     least,
+    lengths_of,
     repeated,
     total,
     without_gradient,
@@ -24,6 +25,8 @@ Limits = Callable[[Array], Array]
 FIRST_SLACK = 0.3
 TO_THE_WALL = 0.99
 PROXIMITY = 0.01
+LOOSE, LOOSE_IN_SINGLE = 1e150, 1e30
+"""How far away a row is left out: in the unit of a program its distance, or the square of it, could overflow."""
 PROXIMAL_ROUNDS = 3
 
 
@@ -80,7 +83,7 @@ def nearest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, action
     frozen_action, frozen_matrix = without_gradient(action), without_gradient(matrix)
     frozen_bounds = Bounds(without_gradient(bounds.low), without_gradient(bounds.high))
     origin = clip(xp, frozen_action, *frozen_bounds)
-    lengths = xp.sqrt(total(xp, frozen_matrix * frozen_matrix))
+    lengths = lengths_of(xp, frozen_matrix)
     is_row = lengths > 0
     lengths = xp.where(is_row, lengths, 1.0)
     unit_matrix = frozen_matrix / lengths[..., None]
@@ -125,7 +128,7 @@ def deepest_point(xp: Any, matrix: Array, limits: Limits, bounds: Bounds, dimens
     point = box_centre(xp, box)
     dtype = point.dtype
     accuracy = SINGLE if dtype == xp.float32 else DOUBLE
-    matrix, lengths = without_gradient(matrix), xp.sqrt(total(xp, matrix * matrix))
+    matrix, lengths = without_gradient(matrix), lengths_of(xp, without_gradient(matrix))
     is_row = lengths > 0
     lengths = xp.where(is_row, lengths, 1.0)
     identity = xp.eye(dimension, dtype=dtype)
@@ -177,7 +180,7 @@ def farthest_point(
     """
     accuracy = SINGLE if direction.dtype == xp.float32 else DOUBLE
     box = spread(xp, bounds, direction.shape[-1])
-    lengths = xp.sqrt(total(xp, matrix * matrix))
+    lengths = lengths_of(xp, matrix)
     is_row = lengths > 0
     lengths = xp.where(is_row, lengths, 1.0)
     rows = matrix / lengths[..., None]
@@ -316,8 +319,9 @@ def _room(
     parts = [limit - _times(xp, matrix, point), bounds.high - point, point - bounds.low]
     lead = np.broadcast_shapes(*(part.shape[:-1] for part in parts))
     room = xp.concat([xp.broadcast_to(part, (*lead, part.shape[-1])) for part in parts], axis=-1)
-    rows = xp.broadcast_to(is_row, (*lead, is_row.shape[-1]))
-    is_present = xp.concat([rows, xp.isfinite(room[..., is_row.shape[-1] :])], axis=-1)
+    count = is_row.shape[-1]
+    rows = is_row & (room[..., :count] < (LOOSE_IN_SINGLE if room.dtype == xp.float32 else LOOSE))
+    is_present = xp.concat([rows, xp.isfinite(room[..., count:])], axis=-1)
     return xp.where(is_present, room, 1.0), is_present
 
 

@@ -201,6 +201,8 @@ def open_readings(constraint: Any) -> list[OpenReading]:
 def require_fitting(constraint: Any, at: Situation, dimension: int, batch: tuple[int, ...] = ()) -> None:
     """Refuse sources that do not fit an action, and readings that are longer or shorter than what they stand for."""
     at.require_fitting(dimension, batch)
+    if at.xp is not np and at.xp.__name__.startswith("jax"):
+        _require_kept(constraint, at.dtype)
     for name, reading, expected in open_readings(constraint):
         entries, wanted = at.value(reading).shape[-1], dimension if expected is None else expected
         if wanted is not None and entries not in (1, wanted):
@@ -208,6 +210,43 @@ def require_fitting(constraint: Any, at: Situation, dimension: int, batch: tuple
                 f"{name} is {reading}, which has {entries} entries here, but {wanted} are expected. Check which "
                 f"entries it reads, and how long the observation and the action are."
             )
+
+
+_smallest: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+
+
+def smallest_constant(constraint: Any) -> float:
+    """Return the size of the smallest constant but zero that a set and its members state, infinity without any.
+
+    Bounds of boxes do not count, as they are rounded inward to numbers that every type keeps.
+    """
+    known = _smallest.get(constraint)
+    if known is not None:
+        return known
+    smallest = float("inf")
+    for name, value in constraint.parameters().items():
+        for part in value if isinstance(value, tuple) else (value,):
+            if hasattr(part, "parameters"):
+                smallest = min(smallest, smallest_constant(part))
+            elif isinstance(part, Reference) or (
+                isinstance(part, np.ndarray) and name not in ("low", "high")
+            ):
+                numbers = [part.scale, part.offset] if isinstance(part, Reference) else part
+                sizes = np.abs(np.asarray(numbers, np.float64))
+                smallest = min(smallest, float(np.min(sizes, initial=np.inf, where=sizes > 0)))
+    _smallest[constraint] = smallest
+    return smallest
+
+
+def _require_kept(constraint: Any, dtype: Any) -> None:
+    """Refuse constants that JAX takes for zero in its type: a limit without them would allow everything."""
+    smallest, least = smallest_constant(constraint), float(np.finfo(dtype).tiny)
+    if smallest < least:
+        raise ConstraintError(
+            f"{constraint.formula()} states the number {smallest:.3g}, but JAX computes in {np.dtype(dtype)} here and "
+            f"takes numbers below {least:.2g} for zero. State the set in other units, or ask in NumPy or with "
+            f"JAX_ENABLE_X64=1."
+        )
 
 
 class Question(NamedTuple):

@@ -79,16 +79,21 @@ def _decision(
 ) -> tuple[Any, Any]:
     constraint = policy.constraint
     at, exact, _ = constraint.situation(observation, candidates, previous)
-    # A sum is finite only where all its terms are, and nothing else would notice an input that no set reads.
-    is_sound = xp.isfinite(xp.sum(observation if previous is None else xp.concat([observation, previous])))
+
+    def is_finite(array: Any) -> Any:
+        # A sum would not do: that of finite numbers may overflow.
+        return xp.all(xp.isfinite(array))
+
+    # Nothing else would notice an input that no set reads.
+    is_sound = is_finite(observation if previous is None else xp.concat([observation, previous]))
     # Runtimes differ in what the larger of a number and NaN is: values that are not finite are looked for here.
     for expression in expressions_of(constraint):
         if not isinstance(expression, Reference):
             axes = len(expression.own_shape)
             for known in (at.value(expression, axes), at.magnitude(expression, axes)):
-                is_sound = is_sound & xp.isfinite(xp.sum(known))
+                is_sound = is_sound & is_finite(known)
         elif expression.overflows_beyond < float("inf"):
-            is_sound = is_sound & xp.isfinite(xp.sum(expression.read(at.source_of(expression))))
+            is_sound = is_sound & is_finite(expression.read(at.source_of(expression)))
     is_accepted = policy.accepted(at, exact) & xp.all(xp.isfinite(exact), axis=-1) & is_sound
     first = xp.argmax(xp.astype(is_accepted, np.int32), axis=0)
 
