@@ -353,7 +353,7 @@ def task_of(spec: LocomotionSpec) -> Task:
         render_mode: str | None = None, on_violation: OnViolation = "refuse"
     ) -> gymnasium.Env[Any, Any]:
         from inbounds.tasks.drawing import MujocoPicture
-        from inbounds.tasks.single import SingleEnvironment
+        from inbounds.tasks.gymnasium_batch import SingleEnvironment
 
         batch = host(1, 1, on_violation)
         picture = MujocoPicture(batch) if render_mode is not None else None
