@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 # Packages whose version can move a number; those that are not installed are left out.
 PACKAGES = (
-    *("inbounds", "jax", "jaxlib", "optax", "numpy", "scipy", "mujoco", "gymnasium", "daqp"),
+    *("inbounds", "jax", "jaxlib", "optax", "numpy", "scipy", "mujoco", "mujoco-mjx", "gymnasium", "daqp"),
     *("torch", "stable-baselines3", "sbx-rl", "cvxpy", "clarabel"),
 )
 

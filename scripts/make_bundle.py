@@ -15,13 +15,14 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-PINS = ROOT / "requirements" / "runtime.txt"
+PINS = [ROOT / "requirements" / name for name in ("runtime.txt", "slow.txt")]
 MEBIBYTE = 2**20
 
 # Has it already, because its JAX does.
@@ -50,12 +51,15 @@ CARRIED = (
     "typing-extensions",
     "tyro",
 )
-# Folders and files inside the wheels that no training run opens: viewers, headers, tests, drawings.
+# What a package of `--also` imports in turn, beyond what is carried or present.
+COMPANIONS = {"mujoco-mjx": ("trimesh",)}
+# Folders and files inside the wheels that no training run opens: viewers, headers, tests, drawings, MJX's other engine.
 STRIPPED = (
     "mujoco/experimental",
     "mujoco/include",
-    "mujoco/introspect",
-    "mujoco/mjx",
+    "mujoco/mjx/integration_test",
+    "mujoco/mjx/test_data",
+    "mujoco/mjx/third_party",
     "mujoco/sysid",
     "mujoco/_simulate.*",
     "mujoco/_render_filament.*",
@@ -74,7 +78,7 @@ PLATFORMS = (
 
 
 def pinned(python: str) -> dict[str, str]:
-    """Return the pinned version of every runtime package for one Python version."""
+    """Return the pinned version of every package that can travel, for one Python version."""
     environment = {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -85,12 +89,19 @@ def pinned(python: str) -> dict[str, str]:
         "platform_python_implementation": "CPython",
     }
     versions = {}
-    for line in PINS.read_text().splitlines():
+    for line in (line for pins in PINS for line in pins.read_text().splitlines()):
         if line and not line.startswith("#"):
             requirement = Requirement(line)
             if requirement.marker is None or requirement.marker.evaluate(environment):
                 versions[canonicalize_name(requirement.name)] = str(requirement.specifier)
     return versions
+
+
+def chosen(also: Sequence[str]) -> list[str]:
+    """Return the packages to carry: those of every training run, and those asked for with what they import."""
+    more = [canonicalize_name(name) for name in also]
+    companions = [name for asked in more for name in COMPANIONS.get(asked, ())]
+    return sorted({*CARRIED, *more, *companions} - set(PRESENT))
 
 
 def download(names: list[str], versions: dict[str, str], python: str, folder: Path) -> list[Path]:
@@ -137,15 +148,16 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=48.0, help="largest archive in MiB (default 48)")
     parser.add_argument("--out", type=Path, default=ROOT / "bundle", help="folder to write (default bundle/)")
     parser.add_argument(
-        "--also", nargs="*", default=[], help="more runtime packages to carry, for example pyopengl"
+        "--also", nargs="*", default=[], help="more packages to carry, for example mujoco-mjx or pyopengl"
     )
     options = parser.parse_args()
 
     versions = pinned(options.python)
-    names = sorted({*CARRIED, *(canonicalize_name(name) for name in options.also)} - set(PRESENT))
+    names = chosen(options.also)
     unknown = [name for name in names if name not in versions]
     if unknown:
-        sys.exit(f"{', '.join(unknown)}: not in requirements/runtime.txt. Choose from {', '.join(versions)}.")
+        pins = " or ".join(f"requirements/{path.name}" for path in PINS)
+        sys.exit(f"{', '.join(unknown)}: not in {pins}. Choose from {', '.join(sorted(versions))}.")
 
     site, archive = options.out / "site", options.out / "site.tar.gz"
     shutil.rmtree(options.out, ignore_errors=True)

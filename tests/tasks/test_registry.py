@@ -22,10 +22,11 @@ VARIANTS = (
     *("reachershell", "reachertip", "halfcheetahangular", "hoppersine", "hopperleast"),
     *("walker2dpower", "walker2dsine"),
 )
-ALL = (*NINE, *SYNTHETIC, *VARIANTS)
+ON_MJX = ("reacher-mjx", "halfcheetah-mjx", "hopper-mjx", "hoppervel-mjx", "ant-mjx")
+ALL = (*NINE, *SYNTHETIC, *VARIANTS, *ON_MJX)
 
 
-def test_the_papers_nine_tasks_come_first_and_synthetic_ones_and_variants_follow() -> None:
+def test_the_papers_nine_tasks_come_first_and_synthetic_ones_variants_and_those_on_mjx_follow() -> None:
     assert names() == ALL
 
 

@@ -1,9 +1,12 @@
 """Collecting from compiled environments: any number of turns is one program, and how they are split changes nothing."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
 
+import inbounds as ib
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
 from inbounds.tasks.registry import make
@@ -50,3 +53,25 @@ def test_turns_in_any_parts_compile_two_programs_and_lead_to_the_same_state():
     for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)
     assert ended == ended_in_parts and len(ended) > 0
+
+
+@pytest.mark.sweep
+def test_hundreds_of_environments_with_few_updates_fill_whole_chunks(tmp_path):
+    environments, capacity = 256, 300
+    settings = {"hidden": (8, 8), "batch_size": 64, "proposals": 4}
+    run = ib.train(
+        make("bss3z"),
+        Aram(**settings),
+        steps=120 * environments,
+        environments=environments,
+        updates_per_step=1 / 128,
+        warm_up=4 * environments,
+        capacity=capacity,  # less than one turn brings
+        evaluate_every=0,
+        episodes=2,
+        checkpoint_every=0,
+        out=tmp_path / "run",
+    )
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] // environments for row in rows] == [CHUNK, 2 * CHUNK, 120]
+    assert run.worst_violation <= 0.0

@@ -31,7 +31,8 @@ class Options:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...] [TASK]")]
-    """Run folders, or folders above them; behind them FILE.py:TASK or MODULE:TASK, if the task is your own."""
+    """Run folders, or folders above them; behind them FILE.py:TASK or MODULE:TASK, if the task is your own, or the task
+    of the C simulator, if they were trained on MJX."""
     task: Annotated[str | None, tyro.conf.arg(metavar="FILE.py:TASK|MODULE:TASK")] = None
     """The same as TASK behind the run folders."""
     policy: Literal["last", "best"] = "last"

@@ -168,7 +168,10 @@ def best_constant_action(
             f"{needed}."
         )
     generator = np.random.default_rng(seed)
-    evaluate = _compiled_evaluation(task.compiled()) if task.compiled else _host_evaluation(task, threads)
+    if task.compiled is not None and task.is_played_compiled:
+        evaluate = _compiled_evaluation(task.compiled())
+    else:
+        evaluate = _host_evaluation(task, threads)
     seen = np.empty((0, task.action_size))
     scores = np.empty(0)
     for _ in range(rounds):

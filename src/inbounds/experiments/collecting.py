@@ -221,7 +221,7 @@ def require_same_origin(results: Sequence[Result]) -> None:
 
 def is_mujoco_task(task: str) -> bool:
     """Tell whether one of our tasks is simulated by MuJoCo; of a user's task nobody knows."""
-    return task in TASKS and TASKS[task].factory.startswith("locomotion:")
+    return task in TASKS and TASKS[task].factory.startswith("locomotion")
 
 
 def is_result_file(path: Path) -> bool:

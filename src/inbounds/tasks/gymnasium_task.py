@@ -15,7 +15,7 @@ from inbounds.constraints import Box, Constraint
 from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.fitting import first_action
-from inbounds.tasks.gymnasium_batch import GymnasiumBatch
+from inbounds.tasks.gymnasium_batch import GymnasiumBatch, SingleEnvironment
 from inbounds.tasks.gymnasium_group import (
     Group,
     GroupPlan,
@@ -122,8 +122,6 @@ def parts_from_gymnasium(
     def make_environment(
         render_mode: str | None = None, on_violation: OnViolation = "refuse"
     ) -> gymnasium.Env[Any, Any]:
-        from inbounds.tasks.single import SingleEnvironment
-
         batch = GymnasiumBatch(plan(1, render_mode), joint, on_violation=on_violation)
         group = batch.group
         assert isinstance(group, Group)  # one environment stays in this process

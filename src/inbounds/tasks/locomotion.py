@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inbounds.constraints import Ball, Box, PowerBudget, WeightedL1, obs
+from inbounds.constraints.arrays import Array, namespace_of
 from inbounds.tasks.task import AssembledTask, Task
 
 if TYPE_CHECKING:
@@ -31,14 +31,21 @@ if TYPE_CHECKING:
     from inbounds.tasks.guard import OnViolation
     from inbounds.tasks.mujoco_batch import MujocoBatch
 
-Array = NDArray[np.float64]
-
 
 class Bodies(NamedTuple):
-    """Generalised positions and velocities of a batch, one row per environment."""
+    """Generalised positions and velocities of a batch, one row per environment, as arrays of NumPy or JAX."""
 
     positions: Array
     velocities: Array
+
+    @property
+    def xp(self) -> Any:
+        """The functions for these arrays: `numpy` or `jax.numpy`."""
+        return namespace_of(self.positions)
+
+
+Draws: TypeAlias = Any
+"""What first states are drawn from: a generator of NumPy, or the same methods over a key of JAX, with `in_disc`."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,10 @@ class LocomotionSpec:
     observe: Callable[[Bodies], Array]
     reward: Callable[[Bodies, Bodies, Array, float], Array]
     """From the state before and after, the actions and the seconds that one step lasts."""
-    is_healthy: Callable[[Bodies], NDArray[np.bool_]] | None
+    is_healthy: Callable[[Bodies], Array] | None
     """Where an episode goes on; None if nothing ends it but the horizon."""
-    draw_first: Callable[[np.random.Generator, Array, Array], tuple[Array, Array]]
-    """From a generator and the model's pose at rest, the first positions and velocities of an episode."""
+    draw_first: Callable[[Draws, Array, Array], tuple[Array, Array]]
+    """From random draws and the model's pose at rest, the first positions and velocities of an episode."""
     observation_names: tuple[str, ...]
     action_names: tuple[str, ...]
     camera: tuple[float, float, tuple[float, float, float], int]
@@ -70,8 +77,11 @@ class LocomotionSpec:
 
 
 def _torque_cost(weight: float, actions: Array) -> Array:
-    cost: Array = weight * np.square(actions).sum(axis=-1)
-    return cost
+    return weight * (actions * actions).sum(axis=-1)
+
+
+def _joined(bodies: Bodies, *parts: Array) -> Array:
+    return bodies.xp.concatenate(parts, axis=-1)
 
 
 def _speed(before: Bodies, after: Bodies, seconds: float) -> Array:
@@ -87,59 +97,57 @@ _REACHER_DISC = 0.2
 def _fingertip_to_target(bodies: Bodies) -> Array:
     shoulder = bodies.positions[:, 0]
     forearm = shoulder + bodies.positions[:, 1]
-    x = _UPPER_ARM * np.cos(shoulder) + _FOREARM * np.cos(forearm) - bodies.positions[:, 2]
-    y = _UPPER_ARM * np.sin(shoulder) + _FOREARM * np.sin(forearm) - bodies.positions[:, 3]
-    return np.stack([x, y, np.zeros_like(x)], axis=-1)
+    xp = bodies.xp
+    x = _UPPER_ARM * xp.cos(shoulder) + _FOREARM * xp.cos(forearm) - bodies.positions[:, 2]
+    y = _UPPER_ARM * xp.sin(shoulder) + _FOREARM * xp.sin(forearm) - bodies.positions[:, 3]
+    return xp.stack([x, y, xp.zeros_like(x)], axis=-1)
 
 
 def _reacher_observation(bodies: Bodies) -> Array:
     angles = bodies.positions[:, :2]
-    return np.concatenate(
-        [
-            np.cos(angles),
-            np.sin(angles),
-            bodies.positions[:, 2:],
-            bodies.velocities[:, :2],
-            _fingertip_to_target(bodies),
-        ],
-        axis=-1,
-    )
+    target, rates = bodies.positions[:, 2:], bodies.velocities[:, :2]
+    directions = bodies.xp.cos(angles), bodies.xp.sin(angles)
+    return _joined(bodies, *directions, target, rates, _fingertip_to_target(bodies))
 
 
 def _reacher_reward(before: Bodies, after: Bodies, actions: Array, seconds: float) -> Array:
     # The distance is that before the step, as in the v2 and v4 tasks (v5 takes the one after it).
-    distance: Array = np.linalg.norm(_fingertip_to_target(before), axis=-1)
+    distance = before.xp.linalg.norm(_fingertip_to_target(before), axis=-1)
     return -distance - _torque_cost(1.0, actions)
 
 
-def _reacher_first(generator: np.random.Generator, pose: Array, rest: Array) -> tuple[Array, Array]:
-    positions = generator.uniform(-0.1, 0.1, pose.shape) + pose
+def _reacher_first(draws: Draws, pose: Array, rest: Array) -> tuple[Array, Array]:
+    positions = draws.uniform(-0.1, 0.1, pose.shape) + pose
+    target = _in_disc(draws, _REACHER_DISC)
+    velocities = rest + draws.uniform(-0.005, 0.005, rest.shape)
+    xp = namespace_of(positions)
+    return xp.concatenate([positions[:-2], target]), xp.concatenate([velocities[:-2], xp.zeros(2)])
+
+
+def _in_disc(draws: Draws, radius: float) -> Array:
+    """Draw a point uniformly: compiled code by its own method, NumPy by rejection, as the original does."""
+    if not isinstance(draws, np.random.Generator):
+        return draws.in_disc(radius)
     while True:
-        target = generator.uniform(-_REACHER_DISC, _REACHER_DISC, 2)
-        if np.linalg.norm(target) < _REACHER_DISC:
-            break
-    positions[-2:] = target
-    velocities = rest + generator.uniform(-0.005, 0.005, rest.shape)
-    velocities[-2:] = 0.0
-    return positions, velocities
+        point = draws.uniform(-radius, radius, 2)
+        if np.linalg.norm(point) < radius:
+            return point
 
 
 # HalfCheetah ----------------------------------------------------------------------------------------------
 
 
 def _without_x(bodies: Bodies) -> Array:
-    return np.concatenate([bodies.positions[:, 1:], bodies.velocities], axis=-1)
+    return _joined(bodies, bodies.positions[:, 1:], bodies.velocities)
 
 
 def _cheetah_reward(before: Bodies, after: Bodies, actions: Array, seconds: float) -> Array:
     return _speed(before, after, seconds) - _torque_cost(0.1, actions)
 
 
-def _first_with_normal_velocities(
-    generator: np.random.Generator, pose: Array, rest: Array
-) -> tuple[Array, Array]:
-    positions = pose + generator.uniform(-0.1, 0.1, pose.shape)
-    return positions, rest + 0.1 * generator.standard_normal(rest.shape)
+def _first_with_normal_velocities(draws: Draws, pose: Array, rest: Array) -> tuple[Array, Array]:
+    positions = pose + draws.uniform(-0.1, 0.1, pose.shape)
+    return positions, rest + 0.1 * draws.standard_normal(rest.shape)
 
 
 # Hopper and HopperVel -------------------------------------------------------------------------------------
@@ -149,7 +157,7 @@ _TARGET_SPEED = 3.0
 
 def hopper_observation(bodies: Bodies) -> Array:
     """Return positions without the first one, and velocities clipped to [-10, 10]."""
-    return np.concatenate([bodies.positions[:, 1:], np.clip(bodies.velocities, -10.0, 10.0)], axis=-1)
+    return _joined(bodies, bodies.positions[:, 1:], bodies.xp.clip(bodies.velocities, -10.0, 10.0))
 
 
 def hopper_reward(before: Bodies, after: Bodies, actions: Array, seconds: float) -> Array:
@@ -158,40 +166,38 @@ def hopper_reward(before: Bodies, after: Bodies, actions: Array, seconds: float)
 
 
 def _hopper_speed_reward(before: Bodies, after: Bodies, actions: Array, seconds: float) -> Array:
-    missed = np.abs(_speed(before, after, seconds) - _TARGET_SPEED)
+    missed = abs(_speed(before, after, seconds) - _TARGET_SPEED)
     return (1.0 - missed) + 1.0 - _torque_cost(1e-3, actions)
 
 
-def _hopper_stands(bodies: Bodies) -> NDArray[np.bool_]:
+def _hopper_stands(bodies: Bodies) -> Array:
     height, angle = bodies.positions[:, 1], bodies.positions[:, 2]
-    moderate = (np.abs(bodies.positions[:, 2:]) < 100.0).all(axis=-1)
-    moderate &= (np.abs(bodies.velocities) < 100.0).all(axis=-1)
-    stands: NDArray[np.bool_] = moderate & (height > 0.7) & (np.abs(angle) < 0.2)
-    return stands
+    moderate = (abs(bodies.positions[:, 2:]) < 100.0).all(axis=-1)
+    moderate &= (abs(bodies.velocities) < 100.0).all(axis=-1)
+    return moderate & (height > 0.7) & (abs(angle) < 0.2)
 
 
-def hopper_first(generator: np.random.Generator, pose: Array, rest: Array) -> tuple[Array, Array]:
+def hopper_first(draws: Draws, pose: Array, rest: Array) -> tuple[Array, Array]:
     """Draw a state near the pose at rest."""
-    positions = pose + generator.uniform(-5e-3, 5e-3, pose.shape)
-    return positions, rest + generator.uniform(-5e-3, 5e-3, rest.shape)
+    positions = pose + draws.uniform(-5e-3, 5e-3, pose.shape)
+    return positions, rest + draws.uniform(-5e-3, 5e-3, rest.shape)
 
 
 # Ant ------------------------------------------------------------------------------------------------------
 
 
 def _ant_observation(bodies: Bodies) -> Array:
-    return np.concatenate([bodies.positions[:, 2:], bodies.velocities], axis=-1)
+    return _joined(bodies, bodies.positions[:, 2:], bodies.velocities)
 
 
 def _ant_reward(before: Bodies, after: Bodies, actions: Array, seconds: float) -> Array:
     return _speed(before, after, seconds) + 1.0 - _torque_cost(0.5, actions)
 
 
-def _ant_stands(bodies: Bodies) -> NDArray[np.bool_]:
-    finite = np.isfinite(bodies.positions).all(axis=-1) & np.isfinite(bodies.velocities).all(axis=-1)
+def _ant_stands(bodies: Bodies) -> Array:
+    finite = bodies.xp.isfinite(_joined(bodies, *bodies)).all(axis=-1)
     height = bodies.positions[:, 2]
-    stands: NDArray[np.bool_] = finite & (height >= 0.2) & (height <= 1.0)
-    return stands
+    return finite & (height >= 0.2) & (height <= 1.0)
 
 
 # Names and units ------------------------------------------------------------------------------------------
@@ -353,7 +359,7 @@ def task_of(spec: LocomotionSpec) -> Task:
         render_mode: str | None = None, on_violation: OnViolation = "refuse"
     ) -> gymnasium.Env[Any, Any]:
         from inbounds.tasks.drawing import MujocoPicture
-        from inbounds.tasks.single import SingleEnvironment
+        from inbounds.tasks.gymnasium_batch import SingleEnvironment
 
         batch = host(1, 1, on_violation)
         picture = MujocoPicture(batch) if render_mode is not None else None

@@ -92,7 +92,12 @@ def imported(path: str) -> Any:
 
 def task_behind(runs: Sequence[Path], task: str | None) -> tuple[tuple[Path, ...], str | None]:
     """Split run folders from the task that may stand behind them instead of `--task`, as `train --resume` takes it."""
-    behind = [str(path) for path in runs if is_import_path(str(path)) and not path.exists()]
+    from inbounds.tasks.registry import names
+
+    def is_task(path: Path) -> bool:
+        return (is_import_path(str(path)) or str(path) in names()) and not path.exists()
+
+    behind = [str(path) for path in runs if is_task(path)]
     if len({*behind, *([] if task is None else [task])}) > 1:
         given = ", ".join(behind if task is None else [*behind, f"--task {task}"])
         raise ConfigurationError(f"several tasks are given: {given}. Name one, behind the run folders.")
@@ -143,7 +148,10 @@ def task_of_run(folder: Any, recorded: str, given: str | None, option: str = "--
             f"{option}FILE.py:NAME or {option}MODULE:NAME."
         )
     task = named_task(given)
-    if task.name != recorded:
+    if recorded not in (
+        task.name,
+        f"{task.name}-mjx",
+    ):  # what was trained on MJX is judged by the C simulator
         raise ConfigurationError(
             f"{folder} is a run of '{recorded}', but {given} is the task '{task.name}'. Name the one it was trained on."
         )

@@ -31,9 +31,7 @@ def measured_scales(
     if steps < 2:
         raise ConfigurationError(f"steps={steps} is too few to measure a deviation. Take some hundreds.")
     met = (
-        met_side_by_side(task, steps, seed)
-        if task.compiled is not None
-        else met_one_by_one(task, steps, seed)
+        met_side_by_side(task, steps, seed) if task.is_played_compiled else met_one_by_one(task, steps, seed)
     )
     changes: dict[str, Any] = {}
     if observations:

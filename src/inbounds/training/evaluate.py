@@ -116,7 +116,7 @@ class Evaluator:
             for seed in seeds
         ]
         draw_keys = jnp.stack([jax.random.fold_in(jax.random.key(salt), seed) for seed in seeds])
-        if self.task.compiled is not None:
+        if self.task.is_played_compiled:
             keys = jnp.stack([jnp.stack([jax.random.key(value) for value in row]) for row in episode_seeds])
             played = jax.tree.map(np.asarray, self._play(states, weights, keys, draw_keys))
             observation, action, is_feasible, reward, ended = played

@@ -28,7 +28,7 @@ from inbounds.training.checkpoint import (
     restore_collector,
     write_checkpoint,
 )
-from inbounds.training.compiled_collector import CompiledCollector
+from inbounds.training.compiled_collector import CHUNK, CompiledCollector
 from inbounds.training.config import TrainingConfig, available_bytes, require_learnable, require_memory
 from inbounds.training.evaluate import Evaluation, Evaluator, better_of, or_latest, unevaluated
 from inbounds.training.host_collector import Episodes, HostCollector
@@ -179,7 +179,8 @@ class Training:
 
     def _turns_to_next_event(self) -> int:
         """Return how many turns may pass before something must be logged, evaluated or saved."""
-        events = [self.config.steps, _next_multiple(self.step, LOG_EVERY)]
+        log_every = max(LOG_EVERY, CHUNK * self.environments)
+        events = [self.config.steps, _next_multiple(self.step, log_every)]
         for interval in (self.config.evaluate_every, self.config.checkpoint_every):
             if interval:
                 events.append(_next_multiple(self.step, interval))
@@ -306,7 +307,8 @@ SHARED_EPISODES = 1
 """All evaluations of a run play the same episodes, so that the best policy is the best and not the luckiest one;
 final tables evaluate it on others. Not 0: by chance those of Reacher's first seed are easy, and would flatter."""
 LOG_EVERY = 2_000
-"""Environment steps of a seed between two lines of metrics."""
+"""Environment steps of a seed between two lines of metrics; with many environments, those of `CHUNK` turns, so that
+a compiled loop fills its chunks."""
 
 
 def default_environments() -> int:

@@ -1,0 +1,35 @@
+"""The archive for an offline GPU machine: which packages and files travel, at which versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.make_bundle import PRESENT, chosen, is_stripped, pinned
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_every_package_that_travels_is_pinned_and_mjx_at_the_version_of_mujoco(python: str) -> None:
+    versions = pinned(python)
+    assert [name for name in chosen(["mujoco-mjx"]) if name not in versions] == []
+    assert versions["mujoco-mjx"] == versions["mujoco"]
+
+
+def test_mjx_travels_when_it_is_asked_for_and_brings_what_it_imports() -> None:
+    assert "mujoco-mjx" not in chosen([])
+    assert set(chosen(["MuJoCo_MJX"])) - set(chosen([])) == {"mujoco-mjx", "trimesh"}
+    assert set(chosen(["mujoco-mjx"])).isdisjoint(PRESENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [
+        ("mujoco/mjx/_src/forward.py", False),
+        ("mujoco/introspect/mjxmacro.py", False),
+        ("mujoco/mjx/_src/forward_test.py", True),
+        ("mujoco/mjx/test_data/humanoid/humanoid.xml", True),
+        ("mujoco/mjx/third_party/mujoco_warp/__init__.py", True),
+        ("mujoco/include/mujoco/mujoco.h", True),
+    ],
+)
+def test_what_no_training_run_opens_stays_behind(name: str, stays: bool) -> None:
+    assert is_stripped(name) == stays
