@@ -33,7 +33,15 @@ needs_mjx = pytest.mark.skipif(
 @pytest.mark.parametrize("name", SPECS)
 def test_a_task_on_mjx_is_the_task_of_the_table_with_another_simulator_to_train_on(name: str) -> None:
     ours, theirs = ib.make(f"{name}-mjx"), ib.make(name)
-    differing = {"name", "source", "compiled", "is_judged_on_host", "host", "make_environment", "constraint"}
+    differing = {
+        "name",
+        "source",
+        "compiled",
+        "is_evaluated_on_host",
+        "host",
+        "make_environment",
+        "constraint",
+    }
     for field in {field.name for field in dataclasses.fields(ours)} - differing:
         np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), err_msg=field)
     assert ours.constraint.to_json() == theirs.constraint.to_json()

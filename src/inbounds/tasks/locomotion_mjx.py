@@ -3,7 +3,7 @@
 `halfcheetah-mjx` is the row `halfcheetah` of `locomotion.SPECS` with another simulator under it: model file, frame
 skip, observation, reward, termination, first states, time limit and constraint are those of the row. Training steps
 MJX; whatever is stepped from the host (evaluations, films, measured scales, `task.make_environment()`) steps the C
-simulator, so that a policy trained here is judged there. Differences to the C task:
+simulator, so that a policy trained here is evaluated there. Differences to the C task:
 
 - MJX computes in float32, and its solver stops after `SOLVER_ITERATIONS` instead of 100, as more change nothing then.
 - Ant's friction: where a capsule stands steeper than 30 degrees on the floor, MJX turns the pyramid that approximates
@@ -181,13 +181,13 @@ def mjx_environment(name: str) -> MjxLocomotion:
 
 
 def mjx_task(name: str) -> Task:
-    """Return a task of the table that is trained on MJX and judged by the C simulator."""
-    judge: Any = locomotion_task(name)
+    """Return a task of the table that is trained on MJX and evaluated on the C simulator."""
+    evaluated_on: Any = locomotion_task(name)
     trained: Task = dataclasses.replace(
-        judge,
+        evaluated_on,
         name=f"{name}-mjx",
-        source=f"{judge.source}; trained on MJX",
+        source=f"{evaluated_on.source}; trained on MJX",
         compiled=mjx_environment(name).ready,
-        is_judged_on_host=True,
+        is_evaluated_on_host=True,
     )
     return trained

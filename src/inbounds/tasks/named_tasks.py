@@ -151,7 +151,7 @@ def task_of_run(folder: Any, recorded: str, given: str | None, option: str = "--
     if recorded not in (
         task.name,
         f"{task.name}-mjx",
-    ):  # what was trained on MJX is judged by the C simulator
+    ):  # what was trained on MJX is evaluated on the C simulator
         raise ConfigurationError(
             f"{folder} is a run of '{recorded}', but {given} is the task '{task.name}'. Name the one it was trained on."
         )

@@ -53,7 +53,7 @@ TASKS = {
     "ant-mjx": Entry("inbounds/Ant-v0", 1000, ON_MJX, ("ant",)),
 }
 """The nine tasks of the paper in its order, two synthetic ones, other constraints of the literature, and five of the
-paper's that train on MJX; Gymnasium knows these by the id of the task that judges them."""
+paper's that train on MJX; Gymnasium knows these by the id of the task that evaluates them."""
 
 
 def names() -> tuple[str, ...]:

@@ -65,7 +65,7 @@ class Task:
     within a few steps, less shows better how actions differ."""
     evaluation_episodes: int = 10
     """Episodes that evaluate a policy while it learns, unless a run passes `episodes`; many where they are short."""
-    is_judged_on_host: bool = False
+    is_evaluated_on_host: bool = False
     """Policies are evaluated by stepping `host`, although training steps `compiled`."""
     is_reward_scaled: bool = False
     """The scale of rewards was chosen for training, and learners measure no other."""
@@ -150,7 +150,7 @@ class Task:
     @property
     def is_played_compiled(self) -> bool:
         """Whether evaluations step the compiled environment, as training does."""
-        return self.compiled is not None and not self.is_judged_on_host
+        return self.compiled is not None and not self.is_evaluated_on_host
 
     def training_reward(self, reward: Any) -> Any:
         """Return the reward that learners are trained on, r / divisor + shift; reports never use it."""
