@@ -1,4 +1,4 @@
-"""Training on MJX: every executed action is feasible in float64, runs go on exactly, and C MuJoCo evaluates the policy."""
+"""Training on MJX: executed actions are feasible in float64, runs go on exactly, C MuJoCo evaluates the policy."""
 
 from __future__ import annotations
 
