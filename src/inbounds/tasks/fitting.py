@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Constraint
 from inbounds.errors import ConfigurationError
-from inbounds.tasks.named_parts import PREVIOUS_ACTION, placed, references_of
+from inbounds.tasks.named_parts import PREVIOUS_ACTION, placed, places_of_parts, references_of
 
 
 def fitted(
@@ -42,11 +42,9 @@ def with_places(
     references = list(references_of(constraint))
     if not references:
         return constraint
-    places, available = {}, 0
-    for name, size in sizes_of_parts(observations):
-        places[name] = (available, size)
-        available += size
-    found = placed(constraint, places)
+    parts = list(sizes_of_parts(observations))
+    available = sum(size for _, size in parts)
+    found = placed(constraint, places_of_parts(parts))
     for kind, argument, reference in references_of(found):
         had = entries if reference.source == PREVIOUS_ACTION else available
         if reference.least_size > had:

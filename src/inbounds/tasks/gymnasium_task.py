@@ -30,6 +30,7 @@ from inbounds.tasks.gymnasium_group import (
 from inbounds.tasks.named_parts import (
     Flattening,
     flattening_of_space,
+    places_of_parts,
     reads_previous_action,
     references_of,
     resolved,
@@ -165,7 +166,9 @@ def sensible_start(
     if start is None:
         return None
     if isinstance(start, Reference):
-        found = resolved_reference(start, places_of(interface), f"{task_name}: reference_action")
+        found = resolved_reference(
+            start, places_of_parts(interface.observation_parts), f"{task_name}: reference_action"
+        )
         available = sum(length for _, length in parts)
         if found.least_size <= available and found.read(np.zeros(available)).shape == (size,):
             return found
@@ -288,16 +291,7 @@ def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
 
 def with_places(limits: Constraint, interface: Interface) -> Constraint:
     """Return the constraint with names replaced by where the parts lie in the observation."""
-    return resolved(limits, places_of(interface))
-
-
-def places_of(interface: Interface) -> dict[str, tuple[int, int]]:
-    """Return where every named part of an observation begins, and its size."""
-    places, start = {}, 0
-    for name, size in interface.observation_parts:
-        places[name] = (start, size)
-        start += size
-    return places
+    return resolved(limits, places_of_parts(interface.observation_parts))
 
 
 def refuse_misfit(constraint: Constraint, interface: Interface, task_name: str) -> None:
