@@ -495,3 +495,13 @@ def test_names_that_nothing_reads_may_be_equal() -> None:
     spaces, seen, info, _, _ = NAMED_TWICE["a part inside another"]
     make = functools.partial(NamedTwice, gymnasium.spaces.Dict(spaces), seen, info)
     assert ib.Task(make, ib.Ball(radius=0.5), horizon=5).observation_size == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".hidden", "a\nb", "a\0b", "x" * 151, "\u00e9" * 80, "", "a/b", 7, "\udcff"]
+)
+def test_what_cannot_begin_the_name_of_a_run_folder_is_no_name(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"run folder's name\. Pass a word of visible characters"):
+        plant(name=name)
+    assert plant(name="x" * 150).name == "x" * 150
+    assert plant(name='"><img src=x>').name == '"><img src=x>'

@@ -42,7 +42,7 @@ from inbounds.tasks.gymnasium_task import (
     with_places,
 )
 from inbounds.tasks.named_parts import Flattening, Part, flattening_of_space, reads_previous_action
-from inbounds.tasks.task import Task, require_discount, require_reward_scale
+from inbounds.tasks.task import Task, require_discount, require_reward_scale, require_task_name
 
 if TYPE_CHECKING:
     Observe = Callable[[Any], jax.Array | Mapping[str, jax.Array]]
@@ -85,11 +85,7 @@ def from_compiled(
         discount: see `ib.Task`.
         reference_action: see `ib.Task`.
     """
-    task_name = type(environment).__name__ if name is None else name
-    if not isinstance(task_name, str) or not task_name or "/" in task_name:
-        raise ConfigurationError(
-            f"name={name!r} cannot be part of a run folder's name. Pass a word without slashes, such as 'arm'."
-        )
+    task_name = require_task_name(type(environment).__name__ if name is None else name)
     require_reward_scale(reward_divisor, reward_shift, ends_only_in_failure)
     require_discount(discount)
     require_protocol(environment, task_name)

@@ -36,6 +36,7 @@ from inbounds.tasks.named_parts import (
     resolved,
     resolved_reference,
 )
+from inbounds.tasks.task import require_task_name
 
 if TYPE_CHECKING:
     from inbounds.tasks.action_guard import OnViolation
@@ -66,11 +67,7 @@ def parts_from_gymnasium(
 ) -> dict[str, Any]:
     """Look at one environment and return the fields of its task, less the reward's scale."""
     make, own_name = maker_of(environment)
-    task_name = own_name if name is None else name
-    if not isinstance(task_name, str) or not task_name or "/" in task_name:
-        raise ConfigurationError(
-            f"name={name!r} cannot be part of a run folder's name. Pass a word without slashes, such as 'heating'."
-        )
+    task_name = require_task_name(own_name if name is None else name)
     sample = make(None)
     try:
         for space in ("observation_space", "action_space"):
