@@ -41,7 +41,7 @@ from inbounds.training.host_collector import Episodes, HostCollector
 from inbounds.training.interrupts import deferred_interrupt
 from inbounds.training.program import Programs, TrainingState, keys_of_turn
 from inbounds.training.record import BEST_POLICY, EVALUATIONS, METRICS, RunFolder
-from inbounds.training.summary import Callback, Row
+from inbounds.training.summary import Callback, Row, asks_to_stop
 
 LOG = logging.getLogger("inbounds.training")
 
@@ -262,7 +262,7 @@ class Training:
         self.folder.log(name, rows)
         LOG.debug("%s at step %d: %s", kind, self.step, rows)
         told = [cast(Row, {"kind": kind, **row}) for row in rows]
-        return any([bool(callback(row)) for row in told for callback in self.callbacks])
+        return any([asks_to_stop(callback(row)) for row in told for callback in self.callbacks])
 
     def save(self) -> Path:
         """Write a checkpoint with everything that a bit-identical resume needs."""
