@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import inbounds
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.errors import ConfigurationError, InvalidInputError, quoted
 from inbounds.limits import MOST_ENVIRONMENTS, MOST_EPISODES, MOST_SEEDS, require_moderate
 from inbounds.reading import COUNT, FINITE, NUMBER, SEED, Several, Shape, Whole, read_object
 from inbounds.storage.files import locked, make_folder, plain, remove_parts, write_json
@@ -144,8 +144,8 @@ class RunFolder:
         """Start a new run; an existing one is never overwritten, nor added to where its configuration is lost."""
         if (self.path / CONFIG).exists():
             raise ConfigurationError(
-                f"{self.path} holds a run already. Go on with it by `inbounds train --resume {self.path}` or "
-                f"train(..., resume=True), or choose another folder."
+                f"{self.path} holds a run already. Go on with it by `inbounds train --resume "
+                f"{quoted(str(self.path))}` or train(..., resume=True), or choose another folder."
             )
         if any((self.path / name).exists() for name in (METRICS, EVALUATIONS, self.checkpoints.name)):
             raise ConfigurationError(
