@@ -18,7 +18,7 @@ import pytest
 import inbounds as ib
 from inbounds.cli import calls
 from inbounds.cli.main import main
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError, UnknownNameError
 from inbounds.experiments.results import collect_run
 from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_task, task_of_cell
 from inbounds.training.config import TrainingConfig
@@ -256,13 +256,37 @@ def test_what_is_not_a_task_is_refused(file: Path, name: str, told: str) -> None
     [
         ("TASK = (", "line 1 of .* is not Python .*Correct it"),
         ("import sys; sys.exit(4)", "ends the program while"),
+        (
+            "1 / 0",
+            r"fails with ZeroDivisionError: .* \(line 1 of .*broken\.py\) while it is imported. Correct",
+        ),
+        (
+            "def TASK():\n    raise RuntimeError('no licence')",
+            r"RuntimeError: no licence \(line 2 of .*Correct it there",
+        ),
+        ("def TASK():\n    return len(3)", r"fails with TypeError: .* \(line 2 of"),
+        ("def TASK(size): pass", "cannot be called without arguments"),
+        ("import inbounds as ib\ndef TASK(): ib.Ball(radius=-1.0)", "radius"),
     ],
-    ids=["no Python", "an exit"],
+    ids=[
+        "no Python",
+        "an exit",
+        "an error",
+        "a function's error",
+        "its type error",
+        "arguments",
+        "an error of ours",
+    ],
 )
 def test_a_file_that_cannot_be_run_is_refused(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "broken.py").write_text(text)
-    with pytest.raises(InvalidInputError, match=told):
+    with pytest.raises(InboundsError, match=told):
         named_task(f"{tmp_path / 'broken.py'}:TASK")
+
+
+def test_a_name_that_no_path_can_have_is_no_task() -> None:
+    with pytest.raises(UnknownNameError, match="no task"):
+        named_task("a\0b")
 
 
 def test_a_file_does_not_replace_the_package_that_has_its_name(file: Path, tmp_path: Path) -> None:
@@ -311,7 +335,7 @@ def test_every_command_takes_an_own_task_behind_the_run_folder(
     assert main(["audit", own, run]) == 2
     assert "is a folder and not a task. Name the folder of a run first" in capsys.readouterr().err
     assert main(["audit", run, "--steps", "5"]) == 2
-    assert f"inbounds audit {run} FILE.py:NAME" in capsys.readouterr().err
+    assert f"inbounds audit '{run}' FILE.py:NAME" in capsys.readouterr().err
 
 
 def test_the_report_that_training_names_next_shows_the_use_of_an_own_limit(

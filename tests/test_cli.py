@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import shutil
 import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ import pytest
 from inbounds.cli.display import LiveDisplay, PlainDisplay, Standing, compare, duration, sparkline
 from inbounds.cli.main import COMMANDS, main
 from inbounds.cli.options import parse
-from inbounds.cli.terminal import Terminal
+from inbounds.cli.terminal import Terminal, command
 from inbounds.cli.train import Stopper, size
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.evaluation.baselines import ReferenceReturn
@@ -124,6 +126,25 @@ def test_what_cannot_work_is_refused_with_the_remedy(
         parse(arguments)
 
 
+@pytest.mark.parametrize("given", [["--out", ""], ["--out="]])
+def test_an_empty_name_is_not_the_folder_where_the_command_runs(given: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="names no folder"):
+        parse(["reacher", *given])
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["plain", "two words", "it's 5 % \\ $HOME `x`", "a\nb", "t\tab'\n%s\\n\"$(x)", "\udcff\x1b[31m", "-n\nx"],
+)
+def test_a_printed_command_is_one_line_that_a_shell_reads_back(word: str) -> None:
+    text = command("train", "--out", word)
+    assert text.isprintable()
+    printed = subprocess.run(
+        ["sh", "-c", f"inbounds() {{ printf '%s\\0' \"$@\"; }}; {text}"], capture_output=True, check=True
+    )
+    assert printed.stdout.split(b"\0")[:-1] == [b"train", b"--out", os.fsencode(word)]
+
+
 def test_a_run_that_is_refused_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     assert main(["train", "halfcheetah", "--learner", "appropt", "--steps", "500", "--out", str(folder)]) == 2
@@ -171,7 +192,8 @@ def test_training_shows_its_settings_first_and_the_policy_last(trained: Demo) ->
     places = [told.index(words) for words in ("a_i^2 <= 0.05", "penalty", "step 100 of 200", "next:")]
     assert places == sorted(places)
     assert "the replay in a checkpoint holds up to" in told and "worst violation" in told
-    assert r"[/]my demo\x1b[31m'" in told and "\x1b" not in told
+    assert r"[/]my demo\x1b[31m" in told and "\x1b" not in told
+    assert r"[/]my demo\033[31m')" in told  # in the commands that can be copied
     assert "s before the first step)" in trained.told  # what a method trains beforehand, and compiling
 
 

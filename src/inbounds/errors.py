@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable
@@ -126,3 +128,14 @@ def explained(error: OSError) -> str:
     what = error.strerror or str(error) or type(error).__name__
     where = "" if error.filename is None else f"{error.filename}: "
     return f"{where}{what[:1].lower()}{what[1:]}. {remedy_of(error)}"
+
+
+def quoted(word: str) -> str:
+    """Return a word of a printed command as a POSIX shell reads it; bytes that cannot be shown come from printf."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = {ord("%"): "%%", ord("\\"): "\\\\", ord("'"): "\\047"}
+    spelt = (
+        escaped.get(byte, chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in os.fsencode(word)
+    )
+    return f"\"$(printf -- '{''.join(spelt)}')\""

@@ -57,6 +57,8 @@ class Each(NamedTuple):
 
 
 COUNT, FINITE, NUMBER = Whole(0), Number(True), Number(False)
+SEED = Whole(0, 2**63 - 1)
+"""Of 63 bits: clocks in nanoseconds and drawn words are seeds, too."""
 
 
 def read_object(

@@ -124,7 +124,10 @@ def test_a_function_without_a_path_cannot_be_written() -> None:
         ({"function": "nowhere"}, "package.module:function"),
         ({"function": "no.such.module:name"}, "cannot be imported"),
         ({"function": in_ring, "dimension": 3, "within": BOX}, "speaks of 2"),
-        ({"function": in_ring, "samples": 0}, "at least one"),
+        *(
+            ({"function": in_ring, "samples": samples}, "at least one")
+            for samples in (0, np.nan, 2.7, "many", True)
+        ),
         ({"function": in_ring, "within": 1.0}, "not a constraint"),
     ],
 )
@@ -140,6 +143,42 @@ def test_answers_that_are_not_booleans_are_refused() -> None:
         Oracle(lambda o, a: np.ones(7, dtype=bool), within=BOX, is_batched=True).contains(
             None, np.zeros((3, 2))
         )
+
+
+def any_positive(observation: Any, action: Any) -> Any:
+    """Forget the axis, so that one boolean answers for a whole batch."""
+    return (action > 0).any()
+
+
+def is_any_positive(observation: Any, action: Any) -> Any:
+    return (action > 0).any(axis=-1)
+
+
+def test_one_answer_for_a_whole_batch_is_refused_and_not_given_to_every_action() -> None:
+    forgetful = Oracle(any_positive, is_batched=True, within=BOX)
+    batch = np.array([[-0.5, -0.5], [0.5, 0.5]])
+    asked = [
+        lambda: forgetful.contains(None, batch),
+        lambda: forgetful.contains(None, batch[:1]),
+        lambda: forgetful.violation(None, batch),
+        lambda: forgetful.project(None, batch),
+        lambda: forgetful.sample(np.random.default_rng(0), None, n=20),
+    ]
+    for ask in asked:
+        with pytest.raises(InvalidInputError, match=r"shape \(\) .*axis=-1"):
+            ask()
+    assert forgetful.contains(None, batch[1]) and not forgetful.contains(None, batch[0])
+
+
+def test_a_function_of_one_argument_answers_for_every_pair() -> None:
+    states, actions = np.zeros((3, 1)), np.array([[-0.5, -0.5], [0.5, 0.5]])
+    oracle = Oracle(is_any_positive, is_batched=True, within=BOX)
+    np.testing.assert_array_equal(oracle.contains(states, actions[1]), [True] * 3)
+    np.testing.assert_array_equal(oracle.contains(states[:, None], actions), [[False, True]] * 3)
+    np.testing.assert_array_equal(jax.jit(oracle.contains)(states[:, None], actions), [[False, True]] * 3)
+    forgetful = Oracle(lambda o, a: (o <= 0).all(), is_batched=True, within=BOX)
+    with pytest.raises(InvalidInputError, match="axis=-1"):
+        forgetful.contains(states, actions[1])
 
 
 @pytest.mark.parametrize("is_batched", [False, True])

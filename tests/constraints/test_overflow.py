@@ -406,3 +406,51 @@ def test_constants_that_float32_takes_for_zero_are_refused_and_not_dropped(size:
                 jax.jit(method)(jnp.asarray(seen, jnp.float32), jnp.asarray(action, jnp.float32))
     kept = Box(-1e-300, 1e-300) & Box([-1.0, 0.0], [1.0, 1.0])
     assert not jax.jit(kept.contains)(None, jnp.asarray(action, jnp.float32))
+
+
+STRICT_SETS: dict[str, Constraint] = {
+    "ball": Ball(radius=0.5),
+    "ellipsoid": Ellipsoid(CROSSED, 1.0),
+    "tiny weights": WeightedL1([1e-310, 1.0], 1.0),
+    "tiny and mixed weights": PowerBudget([1e-310, -2.0], 1.0),
+    "rows": Polytope([[1.0, 2.0], [-1.0, 0.5]], [1.0, 1.0]) & Box([-2.0, -2.0], [2.0, 2.0]),
+    "several": Ball(radius=0.5) & Box([-1.0, -1.0], [1.0, 1.0]) & SumBand(0.1, 0.02, -1.0, 1.0),
+    "one or the other": Ball(radius=0.5) | Box([0.0, 0.0], [1.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("action", [[5e-324, 5e-324], [0.3, -0.2], [1e-200, 1.0], [1e200, -1e160]], ids=str)
+@pytest.mark.parametrize("name", STRICT_SETS)
+def test_answers_are_the_same_where_a_program_made_every_loss_of_digits_an_error(
+    name: str, action: list[float]
+) -> None:
+    constraint, given = STRICT_SETS[name], np.array(action)
+
+    def answers() -> list[Any]:
+        questions = [
+            lambda: constraint.violation(None, given),
+            lambda: constraint.contains(None, given),
+            lambda: constraint.project(None, given),
+            lambda: constraint.sample(np.random.default_rng(0), None, n=2, dimension=2),
+            lambda: constraint.interior_point(None, dimension=2),
+            lambda: constraint.distance(None, constraint.project(None, np.zeros(2)), given),
+            lambda: constraint.linear_maximiser(None, given),
+        ]
+        found: list[Any] = []
+        for question in questions:
+            try:
+                found.append(question())
+            except ConstraintError as error:  # a set without an end has no uniform draw and no farthest point
+                found.append(str(error))
+        return found
+
+    usual = answers()
+    with np.errstate(all="raise"):
+        strict = answers()
+    for one, other in zip(usual, strict, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_set_with_bounds_at_zero_is_built_where_a_program_made_underflow_an_error() -> None:
+    with np.errstate(all="raise"):
+        assert Simplex(1.0).contains(None, [0.5, 0.5])

@@ -88,6 +88,14 @@ def test_what_names_no_entries_is_refused(selection: Any) -> None:
         obs[selection]
 
 
+@pytest.mark.parametrize(
+    "mask", [[True, False, True], (True, False), [0, True], [np.True_, np.False_], ("power", [True])]
+)
+def test_a_mask_is_not_read_as_the_entries_one_and_zero(mask: Any) -> None:
+    with pytest.raises(ConstraintError, match=r"names no entries: True and False .*np\.flatnonzero\(mask\)"):
+        obs[mask]
+
+
 @pytest.mark.parametrize("operand", ["x", np.array([1.0, np.nan]), np.nan, np.inf, None, True])
 def test_only_finite_numbers_scale_and_shift(operand: Any) -> None:
     with pytest.raises((ConstraintError, TypeError)):

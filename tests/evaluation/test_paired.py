@@ -13,7 +13,7 @@ from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.evaluation.protocol import PairedDifference, compare_with_reference
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.learner import Spec
-from inbounds.training.program import seed_keys
+from inbounds.training.config import seed_keys
 from inbounds.training.record import RunFolder
 
 TASK = ib.make("bss3z")

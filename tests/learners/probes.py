@@ -30,7 +30,8 @@ from inbounds.tasks.compiled_gymnasium import task_of_compiled
 from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.task import Task
 from inbounds.training.compiled_collector import CompiledCollector
-from inbounds.training.program import Counters, Programs, seed_keys
+from inbounds.training.config import seed_keys
+from inbounds.training.program import Counters, Programs
 
 TARGET = np.array([0.8, 0.6])
 """Where the unconstrained optimum of the quadratic probes lies; its norm is 1."""

@@ -43,6 +43,71 @@ def test_another_process_is_kept_out_until_the_first_one_is_gone(tmp_path: Path)
         assert is_locked(tmp_path)
 
 
+FORKING = """
+import os, sys, threading, time
+from pathlib import Path
+from inbounds.storage.files import locked
+folder = Path(sys.argv[1])
+with locked(folder):
+    if os.fork() == 0:
+        try:
+            with locked(folder):
+                print("entered", flush=True)
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+        while True:
+            time.sleep(1)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_forked_process_has_no_part_in_the_lock_and_does_not_keep_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert holder.stdout is not None
+        assert {holder.stdout.readline(), holder.stdout.readline()} == {"held\n", "FolderBusyError\n"}
+        assert is_locked(tmp_path)
+        holder.kill()
+        holder.wait()
+        with locked(tmp_path):  # its helper lives on
+            assert is_locked(tmp_path)
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.wait()
+        assert holder.stdout is not None
+        holder.stdout.close()
+
+
+LEAVING = """
+import os, sys
+from pathlib import Path
+from inbounds.storage.files import is_locked, locked
+folder = Path(sys.argv[1])
+with locked(folder):
+    child = os.fork()
+    if child == 0:
+        opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]  # one has the number of the lock
+if child == 0:
+    for descriptor in opened:
+        os.fstat(descriptor)
+    while not is_locked(folder):
+        pass
+    os._exit(0)
+with locked(folder):
+    print(os.waitpid(child, 0)[1], is_locked(folder))
+"""
+
+
+def test_a_forked_process_that_leaves_the_block_of_its_parent_closes_nothing_of_its_own(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", LEAVING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0 True\n"
+
+
 def test_another_thread_is_kept_out_and_the_same_one_may_enter_again(tmp_path: Path) -> None:
     refused: list[bool] = []
 

@@ -315,3 +315,124 @@ def test_an_adapted_task_is_trained_resumed_evaluated_exported_and_audited(tmp_p
     assert ib.export(run).is_feasible_by_construction
     certificate = ib.audit(str(run.path), task, steps=50)
     assert (certificate.steps, certificate.violations) == (50, 0)
+
+
+class Parted(Flat):
+    """Three observed numbers; what is named of them differs."""
+
+    observation_size = 3
+    observation_parts: Any = (("place", 1), ("speed", 2))
+
+    def reset(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros(()), jnp.arange(3.0)
+
+    def step(self, state: jax.Array, action: jax.Array, key: jax.Array) -> ib.CompiledStep:
+        return super().step(state, action, key)._replace(observation=jnp.arange(3.0))
+
+
+def parted(parts: Any, constraint: ib.Constraint | None = None) -> ib.Task:
+    environment = Parted()
+    environment.observation_parts = parts
+    return ib.from_compiled(environment, constraint, name="parted")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((("place", 1),), r"names 1 entries, but observation_size is 3.*\('rest', \.\.\.\)"),
+        ((("place", 1), ("speed", 3)), "names 4 entries"),
+        ((("place", 4), ("speed", -1)), r"has \('speed', -1\).*Write pairs"),
+        ((("place", 1.0), ("speed", 2.0)), "Write pairs"),
+        ((("place", True), ("speed", 2)), "Write pairs"),
+        ((("place", 0), ("speed", 3)), "Write pairs"),
+        ((("speed", 1), ("speed", 2)), "two parts 'speed'.*name of its own"),
+        (((1, 1), ("speed", 2)), "Write pairs"),
+        ("xy", "Write pairs"),
+        (7, "Write pairs"),
+    ],
+)
+def test_parts_that_are_not_all_of_an_observation_are_refused(parts: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parted(parts, ib.RateLimit(0.1))
+
+
+def test_parts_as_lists_and_numbers_of_numpy_are_parts() -> None:
+    assert parted([["place", 1], ("speed", np.int64(2))]).observation_parts == (("place", 1), ("speed", 2))
+
+
+def test_a_part_called_previous_action_beside_the_one_that_a_rate_limit_reads_is_refused() -> None:
+    parts = (("previous_action", 1), ("rest", 2))
+    assert parted(parts).observation_parts == parts
+    with pytest.raises(InboundsError, match=r"several parts .* 'previous_action'\. Rename"):
+        parted(parts, ib.RateLimit(0.1))
+
+
+class Answering(Flat):
+    """What the first reset and every step answer is replaced."""
+
+    began: Any = None
+    answered: Any = None
+
+    def reset(self, key: jax.Array) -> Any:
+        return super().reset(key) if self.began is None else self.began
+
+    def step(self, state: jax.Array, action: jax.Array, key: jax.Array) -> Any:
+        return super().step(state, action, key) if self.answered is None else self.answered
+
+
+def answer(**fields: Any) -> ib.CompiledStep:
+    step = ib.CompiledStep(
+        jnp.zeros(()), jnp.zeros(1), jnp.zeros(()), jnp.zeros((), bool), jnp.zeros((), bool)
+    )
+    return step._replace(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"answered": tuple(answer())}, r"step .* returned tuple, .* return ib\.CompiledStep\("),
+        ({"answered": None, "began": jnp.zeros(1)}, "reset .* return state, observation"),
+        ({"began": (jnp.zeros(()), jnp.zeros(1), {})}, "reset .* return state, observation"),
+        ({"began": (jnp.zeros(()), [0.0])}, "returned list as observation.*jnp.asarray"),
+        ({"answered": answer(reward=jnp.zeros((), jnp.complex64))}, "complex64 as reward, .* real numbers"),
+        ({"answered": answer(reward=None)}, "NoneType as reward"),
+        ({"answered": answer(observation=jnp.zeros(1, jnp.complex64))}, "complex64 as observation"),
+        ({"answered": answer(terminated=jnp.zeros(()))}, r"float32 as terminated, .* True or False.*bool\)"),
+        ({"answered": answer(truncated=0)}, "int.* as truncated"),
+        ({"observation_size": 3.0}, r"observation_size=3\.0 is not a number of entries"),
+        ({"action_size": True}, "action_size=True is not a number of entries"),
+        ({"action_size": 0}, "whole number of 1 or more"),
+    ],
+)
+def test_what_a_compiled_environment_answers_or_states_wrongly_is_named(
+    fault: dict[str, Any], message: str
+) -> None:
+    environment = Answering()
+    vars(environment).update(fault)
+    with pytest.raises(ConfigurationError, match=message):
+        ib.from_compiled(environment)
+
+
+def test_bounds_of_actions_that_cross_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"action_low is above action_high at entry 0 \(1 and -1\)"):
+        ib.from_compiled(Flat(), action_low=1.0, action_high=-1.0)
+
+
+class Endless(Flat):
+    """Its `step` never says that time is over."""
+
+    def step(self, state: jax.Array, action: jax.Array, key: jax.Array) -> ib.CompiledStep:
+        return super().step(state, action, key)._replace(truncated=jnp.asarray(False))
+
+
+def test_an_episode_whose_step_never_truncates_is_cut_at_the_horizon_everywhere() -> None:
+    task = ib.from_compiled(Endless(), name="endless")
+    environment = task.make_environment()
+    environment.reset(seed=0)
+    cut = [environment.step(np.zeros(1, np.float32))[3] for _ in range(HORIZON)]
+    assert cut == [False] * (HORIZON - 1) + [True]
+    batch = task.host(2, 1)  # type: ignore[misc]
+    batch.reset([0, 1])
+    lengths = [batch.step(np.zeros((2, 1))).truncated.all() for _ in range(2 * HORIZON)]
+    assert np.flatnonzero(lengths).tolist() == [HORIZON - 1, 2 * HORIZON - 1]
+    assert [bool(step.truncated) for step in played(task, [0.0])] == cut

@@ -430,3 +430,78 @@ def test_an_id_keeps_its_own_render_mode_where_none_is_asked_for(monkeypatch: py
     task = ib.Task("AlwaysDrawn-v0", SUM_BELOW_CAP)
     task.make_environment().close()
     task.make_environment(render_mode="rgb_array").close()
+
+
+def box_of(size: int) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-9.0, 9.0, (size,), np.float64)
+
+
+class NamedTwice(gymnasium.Env[Any, Any]):
+    """An environment that gives parts of its observation names which others have, too."""
+
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, space: gymnasium.Space[Any], seen: Any, info: dict[str, Any]) -> None:
+        self.observation_space, self.seen, self.info = space, seen, info
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return self.seen, dict(self.info)
+
+    def step(self, action: Any) -> Any:
+        return self.seen, 0.0, False, False, dict(self.info)
+
+
+NAMED_TWICE: dict[str, tuple[Any, Any, dict[str, Any], Any, str]] = {
+    "a published set": (
+        {"constraint": box_of(1)},
+        {"constraint": np.array([0.1])},
+        {"constraint": np.array([7.0])},
+        ib.Ball(radius_squared=ib.obs["constraint", 0]),
+        "constraint",
+    ),
+    "the previous action": (
+        {"previous_action": box_of(2)},
+        {"previous_action": np.zeros(2)},
+        {},
+        ib.RateLimit(0.1),
+        "previous_action",
+    ),
+    "a part inside another": (
+        {"a/b": box_of(1), "a": gymnasium.spaces.Dict({"b": box_of(1)})},
+        {"a/b": np.array([7.0]), "a": {"b": np.array([0.1])}},
+        {},
+        ib.Ball(radius_squared=ib.obs["a/b", 0]),
+        "a/b",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMED_TWICE)
+def test_a_set_does_not_read_a_name_that_two_parts_have(case: str) -> None:
+    spaces, seen, info, constraint, name = NAMED_TWICE[case]
+    make = functools.partial(NamedTwice, gymnasium.spaces.Dict(spaces), seen, info)
+    with pytest.raises(ConstraintError, match=rf"several parts .* are called '{name}'\. Rename"):
+        ib.Task(make, constraint, horizon=5)
+
+
+def test_a_guard_does_not_read_a_name_that_two_parts_have() -> None:
+    spaces, seen, info, constraint, _ = NAMED_TWICE["a part inside another"]
+    with pytest.raises(ConstraintError, match=r"are called 'a/b'\. Rename"):
+        ib.Guard(NamedTwice(gymnasium.spaces.Dict(spaces), seen, info), constraint)
+
+
+def test_names_that_nothing_reads_may_be_equal() -> None:
+    spaces, seen, info, _, _ = NAMED_TWICE["a part inside another"]
+    make = functools.partial(NamedTwice, gymnasium.spaces.Dict(spaces), seen, info)
+    assert ib.Task(make, ib.Ball(radius=0.5), horizon=5).observation_size == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".hidden", "a\nb", "a\0b", "x" * 151, "\u00e9" * 80, "", "a/b", 7, "\udcff"]
+)
+def test_what_cannot_begin_the_name_of_a_run_folder_is_no_name(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"run folder's name\. Pass a word of visible characters"):
+        plant(name=name)
+    assert plant(name="x" * 150).name == "x" * 150
+    assert plant(name='"><img src=x>').name == '"><img src=x>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from contextlib import nullcontext
 
 import numpy as np
@@ -186,3 +187,25 @@ def test_a_run_is_evaluated_by_as_many_episodes_as_its_task_asks_for_even_when_r
     assert recorded == 3
     with pytest.raises(ConfigurationError, match=f"Resume with episodes={recorded}"):
         train(asking, LEARNER, out=tmp_path / "run", steps=80, resume=True, **{**settings, "episodes": 7})
+
+
+@pytest.mark.slow
+def test_a_run_stays_in_its_folder_when_a_callback_goes_elsewhere_and_returns_what_it_logged(
+    task, tmp_path, monkeypatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def leave(row):
+        os.chdir(tmp_path / "elsewhere")
+        return np.ones(3)
+
+    summary = train(task, LEARNER, out="run", steps=80, callbacks=(leave,), **SETTINGS)
+    assert (summary.path, summary.step) == (tmp_path / "run", 80)
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints", pytest.fail).notes["step"] == 80
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_an_empty_name_is_no_run_folder(task):
+    with pytest.raises(ConfigurationError, match="out='' names no folder"):
+        train(task, LEARNER, out="", steps=80, **SETTINGS)

@@ -11,7 +11,8 @@ from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
 from inbounds.tasks.registry import make
 from inbounds.training.compiled_collector import CHUNK, CompiledCollector
-from inbounds.training.program import Programs, seed_keys
+from inbounds.training.config import seed_keys
+from inbounds.training.program import Programs
 
 WARM = 7
 """Turns of warm-up, no divisor of anything else here."""

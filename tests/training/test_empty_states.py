@@ -19,9 +19,10 @@ from inbounds.tasks.compiled_gymnasium import CompiledBatch, GuardedGymnasium
 from inbounds.tasks.environment import CompiledStep
 from inbounds.tasks.task import AssembledTask
 from inbounds.training.compiled_collector import CompiledCollector
+from inbounds.training.config import seed_keys
 from inbounds.training.evaluate import Evaluator
 from inbounds.training.host_collector import HostCollector
-from inbounds.training.program import Programs, seed_keys
+from inbounds.training.program import Programs
 from tests.tasks.own_environments import Counter
 
 LIMIT = ib.Box(-0.2, 0.5 - 0.2 * ib.obs[0])

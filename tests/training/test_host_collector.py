@@ -6,8 +6,9 @@ import numpy as np
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
 from inbounds.tasks.registry import make
+from inbounds.training.config import seed_keys
 from inbounds.training.host_collector import HostCollector
-from inbounds.training.program import Programs, seed_keys
+from inbounds.training.program import Programs
 
 
 def test_the_next_row_of_an_environment_begins_where_its_last_one_led_until_the_episode_ends():

@@ -10,8 +10,8 @@ import pytest
 import inbounds as ib
 from inbounds.errors import ConfigurationError
 from inbounds.learners.learner import Spec
-from inbounds.training.config import available_bytes, bytes_of, require_memory
-from inbounds.training.program import Programs, seed_keys
+from inbounds.training.config import available_bytes, bytes_of, require_memory, seed_keys
+from inbounds.training.program import Programs
 
 
 def shapes_of(capacity: int, seeds: int = 5) -> object:

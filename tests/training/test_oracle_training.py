@@ -18,8 +18,8 @@ from inbounds.constraints.oracle import asks_a_function
 from inbounds.errors import ConstraintError, EmptySetError
 from inbounds.learners.learner import Spec
 from inbounds.tasks.empty_states import Settling
+from inbounds.training.config import seed_keys
 from inbounds.training.evaluate import Evaluator
-from inbounds.training.program import seed_keys
 from tests.tasks.own_environments import Counter
 from tests.training.test_empty_states import collected, small
 

@@ -9,7 +9,8 @@ import pytest
 
 from inbounds.learners.aram import Aram
 from inbounds.learners.learner import Spec
-from inbounds.training.program import Exchange, Programs, for_every_seed, seed_keys
+from inbounds.training.config import seed_keys
+from inbounds.training.program import Exchange, Programs, for_every_seed
 from tests.learners import probes
 from tests.slices import quick_slice
 

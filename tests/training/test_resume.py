@@ -19,12 +19,16 @@ from benchmarks.faults.disk import Fault, FaultyDisk, Killed
 from benchmarks.faults.runs import SETTINGS, QuickRuns, content_of
 from inbounds.cli.options import parse
 from inbounds.errors import CheckpointError, ConfigurationError, FolderBusyError, InvalidInputError
+from inbounds.evaluation.protocol import evaluate_run
+from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.aram import Aram
 from inbounds.learners.sac import Sac
 from inbounds.storage.files import locked
 from inbounds.tasks.task import AssembledTask
+from inbounds.training.api import train
 from inbounds.training.checkpoint import newest_checkpoint, write_checkpoint
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
+from tests.learners import probes
 
 LEARNER = Sac(hidden=(4,), batch_size=8)
 
@@ -64,6 +68,21 @@ def nothing(told: str) -> None:
 def test_a_resumed_run_is_the_run_that_never_stopped(runs: QuickRuns, whole: Path, half: Path) -> None:
     runs.train(half, resume=True)
     assert content_of(half) == content_of(whole)
+
+
+@pytest.mark.slow
+def test_a_run_whose_seeds_need_more_than_32_bits_is_trained_evaluated_resumed_and_opened(
+    tmp_path: Path,
+) -> None:
+    task, first = probes.moving_optimum().task, 2**32 - 2
+    sizes = {"warm_up": 20, "episodes": 1, "evaluate_every": 20, "environments": 1, "capacity": 100}
+    train(task, LEARNER, out=tmp_path / "run", seed=first, seeds=3, steps=30, **sizes)
+    train(task, LEARNER, out=tmp_path / "run", resume=True, steps=40)
+    seeds = [first, first + 1, first + 2]
+    assert TrainedRun.open(tmp_path / "run", task).seeds == tuple(seeds)
+    assert sorted({row["seed"] for row in RunFolder(tmp_path / "run").rows(EVALUATIONS)}) == seeds
+    final = TrainedRun.open(tmp_path / "run", task).only(first + 2)
+    assert evaluate_run(final, 1).seeds == (first + 2,)
 
 
 @pytest.mark.sweep

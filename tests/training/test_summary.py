@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from inbounds.training.summary import RunSummary, best_line, best_rows, two_digits
+from inbounds.training.summary import RunSummary, asks_to_stop, best_line, best_rows, two_digits
 
 
 def rows_of(*returns):
@@ -61,3 +63,27 @@ def summary_of(returns, path):
     row = {"valid_action_rate": 1.0, "training_projections": 0, "seconds": 1.0, "step": 20}
     evaluations = tuple({"seed": seed, "return": value, **row} for seed, value in enumerate(returns))
     return RunSummary(path, "t", "aram", 20, evaluations, worst_violation=0.0, best=evaluations)
+
+
+@pytest.mark.parametrize("answer", [True, np.True_, np.array(True), jnp.asarray(True)])
+def test_a_callback_stops_the_run_by_true(answer):
+    assert asks_to_stop(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        False,
+        np.False_,
+        np.array(False),
+        np.ones(3),
+        np.ones(1, bool),
+        np.array(1.0),
+        [True],
+        "no",
+        object(),
+    ],
+)
+def test_whatever_else_a_callback_returns_does_not_stop_the_run(answer):
+    assert not asks_to_stop(answer)

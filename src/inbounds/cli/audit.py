@@ -17,7 +17,7 @@ from rich.table import Table
 from inbounds.cli.options import prepare_device, started_device
 from inbounds.cli.terminal import Terminal, require_writable
 from inbounds.deploy.policy import read_plan
-from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError
+from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError, quoted
 from inbounds.storage.files import write_json, write_text
 from inbounds.tasks.named_tasks import METAVAR, named_task, task_of_run
 
@@ -113,7 +113,7 @@ def audited_task(options: Options) -> str:
     if not folder.is_dir():
         raise ConfigurationError("which task? Name it behind the policy: inbounds audit POLICY TASK.")
     recorded = str(read_plan(folder).task)
-    task_of_run(folder, recorded, None, f"inbounds audit {folder} ")
+    task_of_run(folder, recorded, None, f"inbounds audit {quoted(str(folder))} ")
     return recorded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,8 @@ class Request(NamedTuple):
 
 def parse(arguments: list[str]) -> Request:
     """Read the arguments of `inbounds train`; the JAX platform is set on the way, before JAX starts."""
+    if ("--out", "") in itertools.pairwise(arguments) or "--out=" in arguments:
+        raise ConfigurationError("--out '' names no folder. Name one, or leave --out out.")
     without_help = [argument for argument in arguments if argument not in ("-h", "--help")]
     chosen, _ = tyro.cli(
         Selection, args=without_help, return_unknown_args=True, add_help=False, prog="inbounds train"

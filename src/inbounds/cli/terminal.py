@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+
+from inbounds.errors import quoted
 
 
 def shown(text: str) -> str:
@@ -23,8 +24,8 @@ def shown(text: str) -> str:
 
 
 def command(*words: str | Path) -> str:
-    """Return a command of ours, quoted so that it can be copied into a shell."""
-    return shlex.join(["inbounds", *map(str, words)])
+    """Return a command of ours, in one line and quoted so that it can be copied into a shell."""
+    return " ".join(["inbounds", *(quoted(str(word)) for word in words)])
 
 
 def leave_output() -> None:

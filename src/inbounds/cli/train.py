@@ -41,8 +41,9 @@ def run(arguments: list[str]) -> int:
     from inbounds.training.api import default_folder, train
 
     task = requested_task(request)
-    folder = request.training.out or default_folder(task.name, request.learner_name)
-    show_settings(terminal, request, task, folder, device)
+    named = request.training.out or default_folder(task.name, request.learner_name)
+    folder = named.absolute()  # the task may change the working directory
+    show_settings(terminal, request, task, named, device)
     stopper = Stopper(terminal, request.training.steps)
     title = f"{task.name}, {request.learner_name}, {plural(request.training.seeds, 'seed')}"
     is_live = terminal.is_terminal and not request.output.plain
@@ -64,7 +65,7 @@ def run(arguments: list[str]) -> int:
     compilation = CompilationTime()
     began = time.monotonic()
     own = [request.task] if is_import_path(request.task) else []
-    resume = command("train", *own, "--resume", folder)
+    resume = command("train", *own, "--resume", named)
     try:
         trackers.extend(open_trackers(terminal, request, folder))
         with display, stopper.requests.catching(signal.SIGINT, signal.SIGTERM), compilation.measured():

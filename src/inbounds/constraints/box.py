@@ -213,10 +213,10 @@ def round_inward(bound: FloatArray, towards: float) -> FloatArray:
 
     Subnormal numbers are passed over: compiled on a CPU, JAX takes them for zero, which may lie outside.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):  # also where a program made them errors
         rounded = bound.astype(np.float32)
-    is_outside = rounded < bound if towards > 0 else rounded > bound
-    inner = np.where(is_outside, np.nextafter(rounded, np.float32(towards)), rounded).astype(np.float64)
+        is_outside = rounded < bound if towards > 0 else rounded > bound
+        inner = np.where(is_outside, np.nextafter(rounded, np.float32(towards)), rounded).astype(np.float64)
     tiny = np.copysign(float(np.finfo(np.float32).tiny), towards)
     is_subnormal = (np.abs(inner) < abs(tiny)) & (bound != 0)
     inner = np.where(is_subnormal, np.where(inner * tiny > 0, tiny, 0.0), inner)

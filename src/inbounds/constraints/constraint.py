@@ -197,15 +197,18 @@ class Constraint(abc.ABC):
     def linear_maximiser(self, observation: Any, gradient: Any, *, previous_action: Any = None) -> Array:
         """Return an accepted action x that maximises sum_i gradient_i x_i: the step of Frank-Wolfe methods."""
         at, direction, original = self.situation(observation, gradient, previous_action)
-        point = self.farthest(at, direction)
+        with np.errstate(all="ignore"):
+            point = self.farthest(at, direction)
         if not is_traced(point) and not is_everywhere(at.xp.isfinite(point)):
             raise ConstraintError(
                 f"no action is farthest along this gradient, since {self.formula()} has no end there. "
                 f"Bound the set with & Box(low, high)."
             )
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             point = self.settled(at, point, original.dtype)
-        is_answer = self.accepts(at, convert(point, at.xp, at.dtype)) & all_true(at.xp, at.xp.isfinite(point))
+            is_answer = self.accepts(at, convert(point, at.xp, at.dtype)) & all_true(
+                at.xp, at.xp.isfinite(point)
+            )
         return at.xp.where(is_answer[..., None], point, float("nan"))
 
     def sample(

@@ -13,6 +13,7 @@ from inbounds.constraints.arrays import Array, convert, dot, is_everywhere, is_j
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
+from inbounds.limits import is_whole
 
 Membership = Callable[[Any, Any], Any]
 """A function of observation and action that returns a boolean, or booleans for a batch of them."""
@@ -53,8 +54,10 @@ class Oracle(Constraint):
             raise ConstraintError(
                 f"Oracle: {function!r} cannot be called. Pass a function of observation and action."
             )
-        if samples < 1:
-            raise ConstraintError(f"Oracle: samples={samples}, but at least one is needed. Use the default.")
+        if not is_whole(samples, 1):
+            raise ConstraintError(
+                f"Oracle: samples={samples!r}, but a whole number of at least one is needed. Use the default."
+            )
         if within is not None and not isinstance(within, Constraint):
             raise ConstraintError(
                 f"Oracle: within={within!r} is not a constraint. Pass one, such as Box(low, high)."
@@ -267,10 +270,9 @@ class Oracle(Constraint):
         action = _read_only(action)
         observation = None if observation is None else _read_only(observation)
         lead = np.broadcast_shapes(action.shape[:-1], () if observation is None else observation.shape[:-1])
-        if self.is_batched:
-            answers = np.asarray(self.function(observation, action))
-            return np.broadcast_to(_checked(answers, lead, self._name()), lead)
         actions = np.broadcast_to(action, (*lead, action.shape[-1]))
+        if self.is_batched:
+            return _checked(np.asarray(self.function(observation, actions)), lead, self._name())
         answers = np.empty(lead, dtype=np.bool_)
         for place in np.ndindex(*lead):
             state = observation
@@ -331,18 +333,22 @@ def _read_only(values: Any) -> Any:
 
 
 def _checked(answers: Any, lead: tuple[int, ...], name: str) -> Any:
-    """Refuse answers that are not booleans of the expected shape."""
+    """Refuse answers that are not booleans of the expected shape.
+
+    Nothing is repeated: one answer for a whole batch is that of a function which forgot an axis, and would allow
+    every action where it allows one.
+    """
     if answers.dtype != np.bool_:
         raise InvalidInputError(
             f"{name} returned {answers.dtype} values, but True or False is expected. Compare inside the function."
         )
-    try:
-        return np.broadcast_to(answers, lead)
-    except ValueError as error:
+    if answers.shape != lead:
         raise InvalidInputError(
-            f"{name} returned an array of shape {answers.shape} for actions of leading shape {lead}. "
-            f"Return one boolean per action, or pass is_batched=False."
-        ) from error
+            f"{name} returned an array of shape {answers.shape} for actions of leading shape {lead}. Return one "
+            f"boolean per action: reduce along the last axis alone, as in (action > 0).all(axis=-1), or pass "
+            f"is_batched=False."
+        )
+    return answers
 
 
 def _path(function: Any) -> str | None:

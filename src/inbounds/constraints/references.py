@@ -331,6 +331,11 @@ class ObservationEntries:
                     )
                 return reference
         elif isinstance(selection, list | tuple):
+            if any(isinstance(index, bool | np.bool_) for index in selection):
+                raise ConstraintError(
+                    f"obs[{selection!r}] names no entries: True and False would be read as entries 1 and 0. Write the "
+                    f"numbers of the entries that a mask keeps: obs[np.flatnonzero(mask).tolist()]."
+                )
             if selection and all(isinstance(index, int | np.integer) for index in selection):
                 return Reference("observation", tuple(int(index) for index in selection))
         elif isinstance(selection, int | np.integer) and not isinstance(selection, bool):

@@ -64,6 +64,7 @@ class Filling(NamedTuple):
     is_final: Array
 
 
+@np.errstate(all="ignore")  # what overflows or vanishes on the way is not accepted, or drawn again
 def draw_uniform(constraint: Constraint, rng: Any, at: Situation, dimension: int, n: int | None) -> Array:
     """Draw actions uniformly from a set, one for each observation of a batch, or `n` for each.
 

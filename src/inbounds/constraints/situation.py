@@ -120,10 +120,11 @@ class Situation(NamedTuple):
         return entry[1]
 
     def quietly(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function returns; numpy does not warn of overflow, of which the answer tells already."""
-        if self.size <= LARGE:
-            return function(*arguments)
-        with np.errstate(all="ignore"):
+        """Return what a function returns; numpy does not warn of overflow, of which the answer tells already.
+
+        Products that vanish are what the margins allow for, also where a program made them errors (`np.seterr`).
+        """
+        with np.errstate(under="ignore") if self.size <= LARGE else np.errstate(all="ignore"):
             return function(*arguments)
 
     def without_gradient(self) -> Situation:

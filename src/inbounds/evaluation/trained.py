@@ -19,8 +19,7 @@ from inbounds.limits import misfit
 from inbounds.storage.sealed_arrays import POLICY_FILES, meaning_of_run, read_sealed
 from inbounds.tasks.task import Task
 from inbounds.training.checkpoint import as_device_tree, fill, flatten, newest_checkpoint
-from inbounds.training.config import available_bytes, require_room
-from inbounds.training.program import seed_keys
+from inbounds.training.config import available_bytes, require_room, seed_keys
 from inbounds.training.record import POLICY, RunFolder, as_tuples, require_same_constraint
 
 

@@ -10,7 +10,17 @@ from typing import Any
 
 from inbounds.errors import InvalidInputError
 from inbounds.limits import MOST_SEEDS
-from inbounds.reading import COUNT, FINITE, Each, Several, Whole, read_object, require_name, require_shape
+from inbounds.reading import (
+    COUNT,
+    FINITE,
+    SEED,
+    Each,
+    Several,
+    Whole,
+    read_object,
+    require_name,
+    require_shape,
+)
 from inbounds.training.record import PROVENANCE_SHAPE, as_tuples
 
 PAIR = Several(FINITE, 2)
@@ -23,7 +33,7 @@ CELL_SHAPE = {
     "preset": str,
     "steps": Whole(1),
     "seeds": Whole(1, MOST_SEEDS),
-    "seed": COUNT,
+    "seed": SEED,
     "variant": str,
     "settings": dict,
     "training": dict,
@@ -54,7 +64,7 @@ FAILURE_SHAPE = {"error": str}
 
 ORIGIN = {
     **PROVENANCE_SHAPE,
-    "seeds": [COUNT],
+    "seeds": [SEED],
     "environments": Whole(1),
     "median_steps_per_second": (FINITE, None),
     "learner_settings": dict,
@@ -66,7 +76,7 @@ RESULT_SHAPE = {
     "learner": str,
     "preset": str,
     "variant": str,
-    "seeds": [COUNT],
+    "seeds": [SEED],
     "expected_seeds": COUNT,
     "steps": COUNT,
     "expected_steps": COUNT,

@@ -278,8 +278,12 @@ LOCK = ".lock"
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 """What a file system without locks answers."""
 
-_entered: set[tuple[str, int]] = set()
-"""Folders and the threads of this process that hold them."""
+_entered: set[tuple[str, int, int]] = set()
+"""Folders, and the threads and processes that hold them: a forked process holds nothing of its parent's."""
+_descriptors: set[int] = set()
+"""The locks that this process has open."""
+_between_forks = threading.RLock()
+"""Held while a lock is opened or closed, so that no fork falls between that and its entry in the set."""
 
 
 @contextlib.contextmanager
@@ -288,13 +292,13 @@ def locked(folder: Path) -> Iterator[None]:
 
     Where the file system has no locks, nobody is kept out.
     """
-    mine = (os.path.realpath(folder), threading.get_ident())
+    mine = (os.path.realpath(folder), threading.get_ident(), os.getpid())
     if mine in _entered:
         yield
         return
-    with told(folder / LOCK):
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
+    with contextlib.ExitStack() as opened:
+        with told(folder / LOCK):
+            descriptor = opened.enter_context(_open_here(folder / LOCK, os.O_RDWR | os.O_CREAT))
         if not _try(descriptor):
             raise FolderBusyError(
                 f"another process is writing to {folder}. Wait until it has ended, or choose another folder."
@@ -304,20 +308,51 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             _entered.discard(mine)
-    finally:
-        os.close(descriptor)
 
 
 def is_locked(folder: Path) -> bool:
     """Tell whether somebody is writing to a folder at this moment."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK)  # which a pipe does not wait for
+        with _open_here(
+            folder / LOCK, os.O_RDONLY | os.O_NONBLOCK
+        ) as descriptor:  # which a pipe does not wait for
+            return not _try(descriptor)
     except FileNotFoundError:
         return False
+
+
+@contextlib.contextmanager
+def _open_here(path: Path, flags: int) -> Iterator[int]:
+    """Open a lock in this process alone.
+
+    A lock lasts for as long as any process has it open, and a forked one has what its parent had: a helper that
+    outlives a killed run would keep the run from going on. Forked processes therefore close what they were handed.
+    """
+    owner = os.getpid()
+    with _between_forks:
+        descriptor = os.open(path, flags, 0o666)
+        _descriptors.add(descriptor)
     try:
-        return not _try(descriptor)
+        yield descriptor
     finally:
-        os.close(descriptor)
+        if os.getpid() == owner:  # a forked process that leaves this block has closed its copy already
+            with _between_forks:
+                _descriptors.discard(descriptor)
+                os.close(descriptor)
+
+
+def _close_inherited() -> None:
+    """Close, in a forked process, the locks of its parent, which keeps them."""
+    for descriptor in _descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+    _between_forks.release()
+
+
+os.register_at_fork(
+    before=_between_forks.acquire, after_in_parent=_between_forks.release, after_in_child=_close_inherited
+)
 
 
 def _try(descriptor: int) -> bool:

@@ -24,14 +24,12 @@ from inbounds.tasks.compiled_gymnasium import task_of_compiled
 from inbounds.tasks.environment import (
     CompiledEnvironment,
     CompiledStep,
-    NamesParts,
     WatchedEnvironment,
-    bounds_of_entries,
     refuse_other_shapes,
     refuse_wrapped,
     require_protocol,
 )
-from inbounds.tasks.fitting import first_action
+from inbounds.tasks.fitting import bounds_of_entries, first_action, named_sizes_of
 from inbounds.tasks.gymnasium_group import Interface
 from inbounds.tasks.gymnasium_task import (
     CONTINUOUS_ONLY,
@@ -44,7 +42,7 @@ from inbounds.tasks.gymnasium_task import (
     with_places,
 )
 from inbounds.tasks.named_parts import Flattening, Part, flattening_of_space, reads_previous_action
-from inbounds.tasks.task import Task, require_discount, require_reward_scale
+from inbounds.tasks.task import Task, require_discount, require_reward_scale, require_task_name
 
 if TYPE_CHECKING:
     Observe = Callable[[Any], jax.Array | Mapping[str, jax.Array]]
@@ -87,18 +85,13 @@ def from_compiled(
         discount: see `ib.Task`.
         reference_action: see `ib.Task`.
     """
-    task_name = type(environment).__name__ if name is None else name
-    if not isinstance(task_name, str) or not task_name or "/" in task_name:
-        raise ConfigurationError(
-            f"name={name!r} cannot be part of a run folder's name. Pass a word without slashes, such as 'arm'."
-        )
+    task_name = require_task_name(type(environment).__name__ if name is None else name)
     require_reward_scale(reward_divisor, reward_shift, ends_only_in_failure)
     require_discount(discount)
     require_protocol(environment, task_name)
     low, high = bounds_of_entries(action_low, action_high, environment.action_size, task_name)
     space = gymnasium.spaces.Box(low, high, dtype=np.float32)
-    whole = (("observation", environment.observation_size),)
-    parts = environment.observation_parts if isinstance(environment, NamesParts) else whole
+    parts = named_sizes_of(environment, task_name)
     observations = Flattening(
         "observation", tuple(Part(part, (part,), (n,), np.dtype(np.float32)) for part, n in parts)
     )
@@ -148,7 +141,7 @@ def from_brax(
 ) -> Task:
     """Return the task of a Brax environment, `brax.envs.get_environment(name)`, without any wrapper of training.
 
-    Brax's `done` is a termination; the adapter itself counts steps and cuts episodes at `horizon`, as a truncation. The
+    Brax's `done` is a termination; the task itself counts steps and cuts episodes at `horizon`, as a truncation. The
     last transition of an episode keeps the observation that its action led to.
 
     Args:
@@ -298,15 +291,8 @@ class GymnaxFunctions:
         return Moved(after, observation, reward, terminated, done)
 
 
-class AdaptedState(NamedTuple):
-    """The state of the environment itself, and how many steps its episode has taken."""
-
-    inner: Any
-    steps: jax.Array
-
-
 class Adapted:
-    """Another package's environment by our protocol; its time limit is counted here."""
+    """Another package's environment by our protocol; `WatchedEnvironment` counts its time limit."""
 
     def __init__(
         self,
@@ -330,31 +316,30 @@ class Adapted:
         self.observation_parts = tuple((part, int(np.prod(seen.shape))) for part, seen in began.items())
         self.observation_size = sum(size for _, size in self.observation_parts)
 
-    def reset(self, key: jax.Array) -> tuple[AdaptedState, jax.Array]:
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
         """Begin an episode; packages keep keys in their states, and files hold them only as words."""
         began = self._functions.reset(jax.random.key_data(key))
         inner = jax.tree.map(jnp.asarray, began.state)  # gymnax counts time from a Python number
-        return AdaptedState(inner, jnp.zeros((), jnp.int32)), self._vector(began)
+        return inner, self._vector(began)
 
-    def step(self, state: AdaptedState, action: jax.Array, key: jax.Array) -> CompiledStep:
+    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
         """Advance by one decision."""
-        moved = self._functions.step(state.inner, action, jax.random.key_data(key))
-        structure, before = (str(jax.tree.structure(tree)) for tree in (moved.state, state.inner))
+        moved = self._functions.step(state, action, jax.random.key_data(key))
+        structure, before = (str(jax.tree.structure(tree)) for tree in (moved.state, state))
         if structure != before:
             raise ConfigurationError(
                 f"{self._name}: step returns a state of other parts ({structure}) than reset ({before}), which no "
                 f"compiled loop can carry. Let reset return the same entries of info and metrics."
             )
-        inner = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), moved.state, state.inner)
-        steps, seen = state.steps + 1, self._vector(moved)
+        inner = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), moved.state, state)
         reward = jnp.asarray(moved.reward, jnp.float32).reshape(())
         terminated = jnp.asarray(moved.terminated).astype(bool).reshape(())
-        is_cut = jnp.asarray(moved.truncated).astype(bool).reshape(()) | (steps >= self.horizon)
-        return CompiledStep(AdaptedState(inner, steps), seen, reward, terminated, is_cut & ~terminated)
+        is_cut = jnp.asarray(moved.truncated).astype(bool).reshape(())
+        return CompiledStep(inner, self._vector(moved), reward, terminated, is_cut & ~terminated)
 
-    def explain_failure(self, state: AdaptedState) -> str:
+    def explain_failure(self, state: Any) -> str:
         """Say what a reward that is not a number stands for."""
-        return f"the simulation holds values that are not finite numbers after {int(state.steps)} steps"
+        return "the simulation holds values that are not finite numbers"
 
     def _seen(self, moved: Moved) -> OrderedDict[str, jax.Array]:
         whole = moved.observation

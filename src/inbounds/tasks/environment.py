@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError
+from inbounds.limits import is_whole
 
 if TYPE_CHECKING:
     import jax
@@ -117,11 +118,19 @@ class NamesParts(Protocol):
 NOT_FINITE = "its reward or its observation is not a finite number"
 
 
+class WatchedState(NamedTuple):
+    """The state of the environment itself, and how many steps its episode has taken."""
+
+    inner: Any
+    steps: jax.Array
+
+
 class WatchedEnvironment:
     """A user's compiled environment as it is stepped, perhaps with the action executed last behind its observation.
 
     Its reward is not a number where its observation is not: otherwise nobody would look at the last observation of an
-    episode, and learners would diverge on it.
+    episode, and learners would diverge on it. Its episodes are cut at the horizon, also where `step` does not say so:
+    evaluations play no further, and training must not either.
     """
 
     def __init__(self, environment: CompiledEnvironment, first: NDArray[np.float64] | None = None) -> None:
@@ -132,28 +141,77 @@ class WatchedEnvironment:
 
     def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
         """Begin an episode."""
-        state, observation = self.environment.reset(key)
-        return state, self._shown(observation, self.first)
+        import jax.numpy as jnp
 
-    def step(self, state: Any, action: jax.Array, key: jax.Array) -> CompiledStep:
+        state, observation = require_began(self.environment.reset(key))
+        return WatchedState(state, jnp.zeros((), jnp.int32)), self._shown(observation, self.first)
+
+    def step(self, state: WatchedState, action: jax.Array, key: jax.Array) -> CompiledStep:
         """Advance by one decision."""
         import jax.numpy as jnp
 
-        step = self.environment.step(state, action, key)
+        step, steps = require_stepped(self.environment.step(state.inner, action, key)), state.steps + 1
         reward = jnp.where(jnp.isfinite(step.observation).all(), step.reward, jnp.nan)
-        return step._replace(observation=self._shown(step.observation, action), reward=reward)
+        return CompiledStep(
+            WatchedState(step.state, steps),
+            self._shown(step.observation, action),
+            reward,
+            step.terminated,
+            step.truncated | ((steps >= self.horizon) & ~step.terminated),
+        )
 
-    def explain_failure(self, state: Any) -> str:
+    def explain_failure(self, state: WatchedState) -> str:
         """Return what a reward that is not a number stands for, in the environment's words where it has any."""
         if isinstance(self.environment, ExplainsFailure):
-            return self.environment.explain_failure(state)
-        return NOT_FINITE
+            reason = self.environment.explain_failure(state.inner)
+        else:
+            reason = NOT_FINITE
+        return f"{reason} after {int(state.steps)} steps"
 
     def _shown(self, observation: jax.Array, action: Any) -> jax.Array:
         import jax.numpy as jnp
 
         return (
             observation if self.first is None else jnp.append(observation, jnp.asarray(action, jnp.float32))
+        )
+
+
+def require_began(answer: Any) -> tuple[Any, Any]:
+    """Return what `reset` answered, if it is a state and a vector of real numbers."""
+    if not (isinstance(answer, tuple) and len(answer) == 2):
+        raise ConfigurationError(
+            f"reset of a compiled environment returned {type(answer).__name__}, but a state and its observation are "
+            f"expected. Let it end with: return state, observation."
+        )
+    _require_kinds("reset", ("observation", answer[1], "fiub", "real numbers"))
+    return answer
+
+
+def require_stepped(step: Any) -> CompiledStep:
+    """Return what `step` answered, if it is an `ib.CompiledStep` of real numbers and flags."""
+    if not isinstance(step, CompiledStep):
+        raise ConfigurationError(
+            f"step of a compiled environment returned {type(step).__name__}, but an ib.CompiledStep is expected. Let "
+            f"it end with: return ib.CompiledStep(state, observation, reward, terminated, truncated)."
+        )
+    numbers = ((name, getattr(step, name), "fiub", "real numbers") for name in ("observation", "reward"))
+    flags = ((name, getattr(step, name), "b", "True or False") for name in ("terminated", "truncated"))
+    _require_kinds("step", *numbers, *flags)
+    return step
+
+
+def _require_kinds(function: str, *fields: tuple[str, Any, str, str]) -> None:
+    import jax.numpy as jnp
+
+    for name, value, kinds, expected in fields:
+        met = type(value).__name__
+        if hasattr(value, "dtype") or isinstance(value, bool | int | float | complex):
+            met = str(jnp.result_type(value))
+            if jnp.zeros((), met).dtype.kind in kinds:
+                continue
+        raise ConfigurationError(
+            f"{function} of a compiled environment returned {met} as {name}, but an array of {expected} is expected. "
+            f"Convert it there, with jnp.asarray(..., {'bool' if kinds == 'b' else 'jnp.float32'})."
         )
 
 
@@ -206,26 +264,12 @@ def require_protocol(environment: Any, task_name: str) -> None:
             f"ib.CompiledEnvironment; ib.Task takes Gymnasium environments."
         )
     require_horizon(environment.horizon, task_name)
-
-
-def bounds_of_entries(
-    low: Any, high: Any, size: int, task_name: str
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the least and the largest value of every entry of an action."""
-    sides = []
-    for name, side in (("action_low", low), ("action_high", high)):
-        try:
-            with np.errstate(over="ignore"):
-                values = np.broadcast_to(np.asarray(side, np.float32), (size,))
-        except (TypeError, ValueError):
-            values = np.full(size, np.nan, np.float32)
-        if np.isnan(values).any():
+    for name in ("observation_size", "action_size"):
+        size = getattr(environment, name)
+        if not is_whole(size, 1):
             raise ConfigurationError(
-                f"{task_name}: {name}={side!r} does not bound an action of {size} entries. Give one number, "
-                f"or {size} of them."
+                f"{task_name}: {name}={size!r} is not a number of entries. Set a whole number of 1 or more."
             )
-        sides.append(values)
-    return sides[0], sides[1]
 
 
 def refuse_other_shapes(environment: CompiledEnvironment, task_name: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from inbounds.constraints import Box, Constraint
 from inbounds.errors import ConfigurationError
-from inbounds.tasks.named_parts import PREVIOUS_ACTION, placed, references_of
+from inbounds.limits import is_whole
+from inbounds.tasks.environment import NamesParts
+from inbounds.tasks.named_parts import PREVIOUS_ACTION, placed, places_of_parts, references_of
+
+if TYPE_CHECKING:
+    from inbounds.tasks.environment import CompiledEnvironment
 
 
 def fitted(
@@ -42,11 +47,9 @@ def with_places(
     references = list(references_of(constraint))
     if not references:
         return constraint
-    places, available = {}, 0
-    for name, size in sizes_of_parts(observations):
-        places[name] = (available, size)
-        available += size
-    found = placed(constraint, places)
+    parts = list(sizes_of_parts(observations))
+    available = sum(size for _, size in parts)
+    found = placed(constraint, places_of_parts(parts))
     for kind, argument, reference in references_of(found):
         had = entries if reference.source == PREVIOUS_ACTION else available
         if reference.least_size > had:
@@ -82,6 +85,67 @@ def within_box(constraint: Constraint, space: gymnasium.spaces.Box) -> Constrain
         return constraint
     is_bounded = np.isfinite(low).any() or np.isfinite(high).any()
     return constraint & Box(low, high) if is_bounded else constraint
+
+
+def named_sizes_of(environment: CompiledEnvironment, task_name: str) -> tuple[tuple[str, int], ...]:
+    """Return names and sizes of the parts of an observation, if they are all of it.
+
+    What has no name would shift the entries behind it, and constraints would read others than they name.
+    """
+    whole = environment.observation_size
+    if not isinstance(environment, NamesParts):
+        return (("observation", whole),)
+    given, parts = environment.observation_parts, []
+    for part in given if isinstance(given, Sequence) else (given,):
+        if not (
+            isinstance(part, Sequence)
+            and len(part) == 2
+            and isinstance(part[0], str)
+            and is_whole(part[1], 1)
+        ):
+            raise ConfigurationError(
+                f"{task_name}: observation_parts has {part!r}, which is not a name and a number of entries. Write "
+                f"pairs: observation_parts = (('place', 2), ('speed', {whole}))."
+            )
+        parts.append((part[0], int(part[1])))
+    names = [name for name, _ in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"{task_name}: observation_parts has two parts '{name}'. Give each a name of its own."
+            )
+    if sum(size for _, size in parts) != whole:
+        raise ConfigurationError(
+            f"{task_name}: observation_parts names {sum(size for _, size in parts)} entries, but observation_size is "
+            f"{whole}. Name all entries in their order, with a part ('rest', ...) for those that nobody reads."
+        )
+    return tuple(parts)
+
+
+def bounds_of_entries(
+    low: Any, high: Any, size: int, task_name: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the least and the largest value of every entry of an action."""
+    sides = []
+    for name, side in (("action_low", low), ("action_high", high)):
+        try:
+            with np.errstate(over="ignore"):
+                values = np.broadcast_to(np.asarray(side, np.float32), (size,))
+        except (TypeError, ValueError):
+            values = np.full(size, np.nan, np.float32)
+        if np.isnan(values).any():
+            raise ConfigurationError(
+                f"{task_name}: {name}={side!r} does not bound an action of {size} entries. Give one number, "
+                f"or {size} of them."
+            )
+        sides.append(values)
+    if (sides[0] > sides[1]).any():
+        entry = int(np.argmax(sides[0] > sides[1]))
+        raise ConfigurationError(
+            f"{task_name}: action_low is above action_high at entry {entry} ({sides[0][entry]:g} and "
+            f"{sides[1][entry]:g}). Exchange them."
+        )
+    return sides[0], sides[1]
 
 
 def first_action(given: Any, low: Any, high: Any, task_name: str) -> NDArray[np.float64]:

@@ -30,11 +30,13 @@ from inbounds.tasks.gymnasium_group import (
 from inbounds.tasks.named_parts import (
     Flattening,
     flattening_of_space,
+    places_of_parts,
     reads_previous_action,
     references_of,
     resolved,
     resolved_reference,
 )
+from inbounds.tasks.task import require_task_name
 
 if TYPE_CHECKING:
     from inbounds.tasks.action_guard import OnViolation
@@ -65,11 +67,7 @@ def parts_from_gymnasium(
 ) -> dict[str, Any]:
     """Look at one environment and return the fields of its task, less the reward's scale."""
     make, own_name = maker_of(environment)
-    task_name = own_name if name is None else name
-    if not isinstance(task_name, str) or not task_name or "/" in task_name:
-        raise ConfigurationError(
-            f"name={name!r} cannot be part of a run folder's name. Pass a word without slashes, such as 'heating'."
-        )
+    task_name = require_task_name(own_name if name is None else name)
     sample = make(None)
     try:
         for space in ("observation_space", "action_space"):
@@ -163,7 +161,9 @@ def sensible_start(
     if start is None:
         return None
     if isinstance(start, Reference):
-        found = resolved_reference(start, places_of(interface), f"{task_name}: reference_action")
+        found = resolved_reference(
+            start, places_of_parts(interface.observation_parts), f"{task_name}: reference_action"
+        )
         available = sum(length for _, length in parts)
         if found.least_size <= available and found.read(np.zeros(available)).shape == (size,):
             return found
@@ -286,16 +286,7 @@ def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
 
 def with_places(limits: Constraint, interface: Interface) -> Constraint:
     """Return the constraint with names replaced by where the parts lie in the observation."""
-    return resolved(limits, places_of(interface))
-
-
-def places_of(interface: Interface) -> dict[str, tuple[int, int]]:
-    """Return where every named part of an observation begins, and its size."""
-    places, start = {}, 0
-    for name, size in interface.observation_parts:
-        places[name] = (start, size)
-        start += size
-    return places
+    return resolved(limits, places_of_parts(interface.observation_parts))
 
 
 def refuse_misfit(constraint: Constraint, interface: Interface, task_name: str) -> None:

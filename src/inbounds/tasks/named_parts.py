@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -170,12 +170,12 @@ def reads_previous_action(constraint: Constraint) -> bool:
     )
 
 
-def resolved(constraint: Constraint, places: Mapping[str, tuple[int, int]]) -> Constraint:
+def resolved(constraint: Constraint, places: Places) -> Constraint:
     """Return the same set with every named part, and the previous action, read by their place in the observation."""
     return _rebuilt(constraint, lambda reference: resolved_reference(reference, places, "the constraint"))
 
 
-def placed(constraint: Constraint, places: Mapping[str, tuple[int, int]]) -> Constraint:
+def placed(constraint: Constraint, places: Places) -> Constraint:
     """Return the same set with every named part read by its place; the previous action stays what it is."""
     return _rebuilt(
         constraint,
@@ -187,7 +187,21 @@ def placed(constraint: Constraint, places: Mapping[str, tuple[int, int]]) -> Con
     )
 
 
-def resolved_reference(reference: Reference, places: Mapping[str, tuple[int, int]], reader: str) -> Reference:
+Places = Mapping[str, tuple[int, int] | None]
+"""Where the parts of an observation begin, and their sizes, by name; None for a name that several of them have."""
+
+
+def places_of_parts(parts: Iterable[tuple[str, int]]) -> Places:
+    """Return where parts lie that follow one another."""
+    places: dict[str, tuple[int, int] | None] = {}
+    start = 0
+    for name, size in parts:
+        places[name] = None if name in places else (start, size)
+        start += size
+    return places
+
+
+def resolved_reference(reference: Reference, places: Places, reader: str) -> Reference:
     """Return the same reading by its place in the observation; `reader` says who reads, for the error."""
     if reference.source == PREVIOUS_ACTION:
         reference = Reference(
@@ -205,7 +219,14 @@ def resolved_reference(reference: Reference, places: Mapping[str, tuple[int, int
             f"{reader} reads {reference}, but the observation has only the parts "
             f"{', '.join(map(repr, places))}. Name one of these, or count entries: ib.obs[3:6]."
         )
-    return reference.at_part(*places[reference.part])
+    place = places[reference.part]
+    if place is None:
+        raise ConstraintError(
+            f"{reader} reads {reference}, but several parts of the observation are called '{reference.part}'. Rename "
+            f"that of the environment: 'previous_action' and 'constraint' are added by the library where a set needs "
+            f"them, and a part 'b' inside 'a' is called 'a/b'."
+        )
+    return reference.at_part(*place)
 
 
 def _rebuilt(constraint: Constraint, change: Callable[[Reference], Reference]) -> Constraint:

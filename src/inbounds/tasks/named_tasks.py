@@ -7,11 +7,12 @@ import importlib.util
 import os
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError
 
 if TYPE_CHECKING:
     from inbounds.tasks.task import Task
@@ -34,7 +35,7 @@ def named_task(name: str) -> Task:
     if not is_import_path(name):
         from inbounds.tasks.registry import make, names
 
-        if name not in names() and Path(name).is_dir():
+        if name not in names() and os.path.isdir(name.replace("\0", "\\0")):
             raise InvalidInputError(
                 f"{name} is a folder and not a task. Name the folder of a run first and its task behind it "
                 f"(inbounds audit RUN TASK); to go on with a run: inbounds train --resume RUN."
@@ -49,11 +50,27 @@ def as_task(found: Any, name: str) -> Task:
 
     try:
         task: Any = found() if callable(found) and not isinstance(found, Task) else found
-    except TypeError as error:
-        raise InvalidInputError(f"{name} cannot be called without arguments ({error}). {REMEDY}") from error
+    except InboundsError:
+        raise
+    except Exception as error:
+        if (
+            isinstance(error, TypeError)
+            and error.__traceback__ is not None
+            and not error.__traceback__.tb_next
+        ):
+            raise InvalidInputError(
+                f"{name} cannot be called without arguments ({error}). {REMEDY}"
+            ) from error
+        raise InvalidInputError(f"{name} {failure(error)}. Correct it there.") from error
     if not isinstance(task, Task):
         raise InvalidInputError(f"{name} is {type(task).__name__}, not a task. {REMEDY}")
     return task
+
+
+def failure(error: Exception) -> str:
+    """Say what went wrong in the user's code, and where: the traceback would show ours first."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"fails with {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
 
 
 def imported(path: str) -> Any:
@@ -86,6 +103,12 @@ def imported(path: str) -> Any:
         raise InvalidInputError(
             f"'{path}' cannot be imported ({error}). Write module:name or path/to/file.py:name, and run where it "
             f"can be found."
+        ) from error
+    except InboundsError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            f"'{path}' {failure(error)} while it is imported. Correct it there."
         ) from error
     return value
 

@@ -202,6 +202,21 @@ def require_reward_scale(divisor: Any, shift: Any, ends_only_in_failure: Any) ->
         )
 
 
+LONGEST_NAME = 150
+"""Bytes of a task's name: what follows in the name of a folder, and of files beside it, fits into 255."""
+
+
+def require_task_name(name: Any) -> str:
+    """Return the name of a task if it can begin the name of a run folder: in one line, visible, and not too long."""
+    is_text = isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= LONGEST_NAME
+    if not is_text or "/" in name or name.startswith("."):
+        raise ConfigurationError(
+            f"name={name!r:.80} cannot be part of a run folder's name. Pass a word of visible characters, without "
+            f"slashes, without a dot in front and of {LONGEST_NAME} bytes at most, such as 'arm'."
+        )
+    return str(name)
+
+
 def require_discount(discount: Any) -> None:
     """Refuse a value that is not a discount factor."""
     if not (is_number(discount) and 0 <= discount < 1):

@@ -69,7 +69,13 @@ def train(
         raise ConfigurationError(
             f"train() has no setting {', '.join(unknown)}. Known: {', '.join(sorted(fields))}."
         )
-    path = Path(out or settings.get("out") or default_folder(chosen.name, name_of(agent)))
+    wanted = settings.get("out") if out is None else out
+    if wanted == "":
+        raise ConfigurationError(
+            "out='' names no folder. Name one, or leave it out for runs/TASK-LEARNER-TIME."
+        )
+    # A callback or a simulator may change the working directory, and the run stays where it began.
+    path = Path(default_folder(chosen.name, name_of(agent)) if wanted is None else wanted).absolute()
     folder = RunFolder(path)
     if resume:
         folder.config()  # what is not a run is told so, and gets no lock

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from inbounds.errors import ConfigurationError
 from inbounds.limits import is_number, is_whole, require_moderate
+from inbounds.reading import COUNT, LARGEST_NUMBER, SEED
 
 if TYPE_CHECKING:
+    import jax
+
     from inbounds.learners.learner import Learner
     from inbounds.tasks.task import Task
 
+MOST_STEPS = 2_000_000_000
+"""Environment steps of a seed: the device counts them in 32 bits, and all environments step together."""
+MOST_COUNTED = COUNT.most
+"""Of every other whole number: what a run folder is read back with."""
 LEAST = {
     **{"steps": 1, "seed": 0, "seeds": 1, "environments": 1, "warm_up": 0, "capacity": 1, "episodes": 1},
     **{"evaluate_every": 0, "checkpoint_every": 0, "keep": 1, "threads": 0},
@@ -79,6 +86,7 @@ class TrainingConfig:
             if not is_whole(value, least):
                 raise ConfigurationError(f"{name}={value!r} must be at least {least}, a whole number.")
         require_moderate(vars(self))
+        self._require_readable()
         if self.warm_up is not None and self.warm_up >= self.steps:
             raise ConfigurationError(
                 f"warm_up={self.warm_up} is not shorter than steps={self.steps}, so nothing would be learnt. "
@@ -91,8 +99,25 @@ class TrainingConfig:
                 f"preference={self.preference!r} is not a pair of non-negative weights. Pass (0.9, 0.1), say."
             )
         for name in ("scale_observations", "scale_rewards"):
-            if getattr(self, name) not in (None, True, False):
+            if not isinstance(getattr(self, name), bool | None):
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be True, False or None.")
+        if not isinstance(self.deterministic, bool):
+            raise ConfigurationError(f"deterministic={self.deterministic!r} must be True or False.")
+        if not isinstance(self.device, str | None):
+            raise ConfigurationError(f"device={self.device!r} is no device. Pass 'cpu', 'gpu' or None.")
+
+    def _require_readable(self) -> None:
+        """Refuse numbers that the run folder could hold but not give back: such a run would be lost."""
+        last = int(self.seed) + int(self.seeds) - 1
+        if last > SEED.most:
+            raise ConfigurationError(
+                f"seed={self.seed} with seeds={self.seeds} ends at {last}, and the largest seed is 2**63 - 1. "
+                f"Lower seed, to seed % 2**32 for example."
+            )
+        for name in LEAST:
+            value, most = getattr(self, name), MOST_STEPS if name == "steps" else MOST_COUNTED
+            if name != "seed" and value is not None and value > most:
+                raise ConfigurationError(f"{name}={value}, but at most {most:,} are possible. Lower it.")
 
     def episodes_of(self, task: Task) -> int:
         """Return how many episodes evaluate a policy while it learns."""
@@ -106,10 +131,37 @@ class TrainingConfig:
 
 
 def is_preference(value: Any) -> bool:
-    """Tell whether a setting is a pair of weights."""
+    """Tell whether a setting is a pair of weights, such as a run folder is read back with."""
     return (
-        isinstance(value, Sequence) and len(value) == 2 and all(is_number(one) and one >= 0 for one in value)
+        isinstance(value, Sequence)
+        and len(value) == 2
+        and all(is_number(one) and 0 <= one <= LARGEST_NUMBER for one in value)
     )
+
+
+def seed_keys(seed: int, seeds: int) -> jax.Array:
+    """Return the root key of every seed, the same whether it is trained alone or with others."""
+    import jax
+
+    wanted = range(int(seed), int(seed) + seeds)
+    return jax.numpy.stack([_with_high_bits(jax.random.key(one & LOW_BITS), one) for one in wanted])
+
+
+def folded(key: jax.Array, seed: int) -> jax.Array:
+    """Return a key that a seed of up to 63 bits was folded into."""
+    import jax
+
+    return _with_high_bits(jax.random.fold_in(key, seed & LOW_BITS), seed)
+
+
+LOW_BITS = 2**32 - 1
+
+
+def _with_high_bits(key: jax.Array, seed: int) -> jax.Array:
+    """Fold in the bits of a seed above the lowest 32, which JAX forgets or refuses; smaller seeds keep their keys."""
+    import jax
+
+    return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
 
 
 def is_on_policy(learner: Learner) -> bool:

@@ -24,6 +24,7 @@ from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.tasks.empty_states import Settling, require_an_action
 from inbounds.tasks.environment import batch_rollout
 from inbounds.tasks.task import Task
+from inbounds.training.config import folded
 
 SAMPLES = 100
 """Policy samples per visited state, as in the paper."""
@@ -115,7 +116,7 @@ class Evaluator:
             ]
             for seed in seeds
         ]
-        draw_keys = jnp.stack([jax.random.fold_in(jax.random.key(salt), seed) for seed in seeds])
+        draw_keys = jnp.stack([folded(jax.random.key(salt), seed) for seed in seeds])
         if self.task.is_played_compiled:
             keys = jnp.stack([jnp.stack([jax.random.key(value) for value in row]) for row in episode_seeds])
             played = jax.tree.map(np.asarray, self._play(states, weights, keys, draw_keys))

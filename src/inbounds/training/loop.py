@@ -29,13 +29,19 @@ from inbounds.training.checkpoint import (
     write_checkpoint,
 )
 from inbounds.training.compiled_collector import CHUNK, CompiledCollector
-from inbounds.training.config import TrainingConfig, available_bytes, require_learnable, require_memory
+from inbounds.training.config import (
+    TrainingConfig,
+    available_bytes,
+    require_learnable,
+    require_memory,
+    seed_keys,
+)
 from inbounds.training.evaluate import Evaluation, Evaluator, better_of, or_latest, unevaluated
 from inbounds.training.host_collector import Episodes, HostCollector
 from inbounds.training.interrupts import deferred_interrupt
-from inbounds.training.program import Programs, TrainingState, keys_of_turn, seed_keys
+from inbounds.training.program import Programs, TrainingState, keys_of_turn
 from inbounds.training.record import BEST_POLICY, EVALUATIONS, METRICS, RunFolder
-from inbounds.training.summary import Callback, Row
+from inbounds.training.summary import Callback, Row, asks_to_stop
 
 LOG = logging.getLogger("inbounds.training")
 
@@ -61,7 +67,7 @@ class Training:
             callbacks,
         )
         self.spec = spec_of(task)
-        self.seeds = list(range(config.seed, config.seed + config.seeds))
+        self.seeds = list(range(int(config.seed), int(config.seed) + config.seeds))
         self.environments = config.environments or default_environments()
         updates = max(1, round(self.environments * config.updates_per_step))
         self.programs = Programs(learner, self.spec, self.environments, updates, config.capacity)
@@ -257,7 +263,7 @@ class Training:
         self.folder.log(name, rows)
         LOG.debug("%s at step %d: %s", kind, self.step, rows)
         told = [cast(Row, {"kind": kind, **row}) for row in rows]
-        return any([bool(callback(row)) for row in told for callback in self.callbacks])
+        return any([asks_to_stop(callback(row)) for row in told for callback in self.callbacks])
 
     def save(self) -> Path:
         """Write a checkpoint with everything that a bit-identical resume needs."""

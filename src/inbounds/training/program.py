@@ -180,8 +180,3 @@ def for_every_seed(function: Callable[..., Any], *arguments: Any) -> Any:
 def keys_of_turn(keys: jax.Array, turn: jax.Array, purpose: int) -> jax.Array:
     """Return one key per seed for a turn (one step of every environment) and a purpose; nothing has to be stored."""
     return jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, purpose), turn))(keys)
-
-
-def seed_keys(seed: int, seeds: int) -> jax.Array:
-    """Return the root key of every seed, the same whether it is trained alone or with others."""
-    return jnp.stack([jax.random.key(seed + index) for index in range(seeds)])

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import inbounds
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.errors import ConfigurationError, InvalidInputError, quoted
 from inbounds.limits import MOST_ENVIRONMENTS, MOST_EPISODES, MOST_SEEDS, require_moderate
-from inbounds.reading import COUNT, FINITE, NUMBER, Several, Shape, Whole, read_object
+from inbounds.reading import COUNT, FINITE, NUMBER, SEED, Several, Shape, Whole, read_object
 from inbounds.storage.files import locked, make_folder, plain, remove_parts, write_json
 from inbounds.storage.logs import append_rows, cut_log, log_checksum, read_rows, sync_log
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum_of_json, meaning_of_run, write_sealed
@@ -144,8 +144,8 @@ class RunFolder:
         """Start a new run; an existing one is never overwritten, nor added to where its configuration is lost."""
         if (self.path / CONFIG).exists():
             raise ConfigurationError(
-                f"{self.path} holds a run already. Go on with it by `inbounds train --resume {self.path}` or "
-                f"train(..., resume=True), or choose another folder."
+                f"{self.path} holds a run already. Go on with it by `inbounds train --resume "
+                f"{quoted(str(self.path))}` or train(..., resume=True), or choose another folder."
             )
         if any((self.path / name).exists() for name in (METRICS, EVALUATIONS, self.checkpoints.name)):
             raise ConfigurationError(
@@ -263,7 +263,7 @@ CONFIG_SHAPE = {
     "head?": ({"kind": str}, None),
     "training": {
         "steps": COUNT,
-        "seed": COUNT,
+        "seed": SEED,
         "seeds": Whole(1, MOST_SEEDS),
         "environments": Whole(1, MOST_ENVIRONMENTS),
         "updates_per_step": FINITE,
@@ -288,7 +288,7 @@ PROVENANCE_SHAPE = {
 ROW_SHAPES = {
     "metrics.jsonl": {
         "step": COUNT,
-        "seed": COUNT,
+        "seed": SEED,
         "steps_per_second": NUMBER,
         "acceptance": (NUMBER, None),
         "projections": FINITE,
@@ -296,7 +296,7 @@ ROW_SHAPES = {
     },
     "evaluations.jsonl": {
         "step": COUNT,
-        "seed": COUNT,
+        "seed": SEED,
         "return": NUMBER,
         "return_std": NUMBER,
         "length": NUMBER,

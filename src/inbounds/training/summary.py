@@ -72,6 +72,17 @@ Callback = Callable[[Row], bool | None]
 """Called with every row that is logged; returning True stops the run after a checkpoint."""
 
 
+def asks_to_stop(answer: Any) -> bool:
+    """Tell whether a callback returned True, of Python or of an array library.
+
+    Whatever else a function happens to return, such as the array that it logged, has no say in whether the run goes on.
+    """
+    if answer is None or isinstance(answer, bool):
+        return bool(answer)
+    is_flag = getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")).endswith("bool")
+    return is_flag and bool(answer)
+
+
 @dataclass(frozen=True)
 class RunSummary:
     """Return, valid action rate, projections and worst violation of a run's last evaluation."""
