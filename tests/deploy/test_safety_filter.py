@@ -374,6 +374,17 @@ def test_what_is_no_single_action_is_refused(action: Any) -> None:
         ib.SafetyFilter(BALL).correct(None, action)
 
 
+@pytest.mark.parametrize(
+    "observation",
+    [np.array([0.5 + 1.0j]), np.ma.array([9.0], mask=[1]), ["0.5"]],
+    ids=["complex", "masked", "text"],
+)
+def test_what_is_no_observation_is_refused_before_anything_is_dropped(observation: Any) -> None:
+    safety = ib.SafetyFilter(ib.Ball(radius_squared=ib.obs[0]))
+    with pytest.raises(InvalidInputError, match=r"real numbers|masked"):
+        safety.correct(observation, np.zeros(2))
+
+
 def test_a_stamp_that_is_no_time_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="stamp='now' is not a time"):
         ib.SafetyFilter(BALL, stale_after=1.0).correct(None, np.zeros(3), stamp="now")  # type: ignore[arg-type]

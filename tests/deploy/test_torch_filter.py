@@ -117,6 +117,14 @@ def test_other_arrays_and_shapes_are_refused() -> None:
         safety.correct({"other": torch.zeros(2, 1)}, torch.zeros(2, 2))
 
 
+def test_a_tensor_with_a_gradient_is_read_by_its_values_where_the_answer_is_numpy() -> None:
+    seen = torch.tensor([0.25], requires_grad=True)
+    limit = ib.Ball(radius_squared=ib.obs[0])
+    assert np.linalg.norm(limit.project(seen, np.ones(2))) <= 0.5
+    executed = ib.SafetyFilter(limit).correct(seen, torch.ones(2, requires_grad=True))
+    assert limit.violation(np.array([0.25]), executed) <= 0.0
+
+
 class Vectorised:
     """Takes and returns tensors as Isaac Lab's environments do; the episode of row 0 ends at every third step."""
 

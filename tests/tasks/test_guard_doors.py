@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import EmptySetError, InfeasibleActionError, InvalidInputError
+from inbounds.errors import EmptySetError, InfeasibleActionError, InvalidInputError, SimulationError
 from inbounds.tasks.guard import ActionGuard, Guard
 from inbounds.tasks.wrappers import AcceptReject, AugmentedMDP, ProjectAction
 from tests.slices import quick_slice
@@ -85,6 +85,83 @@ def test_an_environment_whose_reset_raised_must_be_reset_again(wrapper: Any) -> 
         env.reset()
     with pytest.raises(InvalidInputError, match="reset"):
         env.step(np.full(2, 0.5, np.float32))
+
+
+class Showing(Counter):
+    """Shows what it is told to; the cap is announced as one number behind a picture of one number."""
+
+    def __init__(self, *shown: Any, space: Any = None) -> None:
+        super().__init__()
+        box = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+        self.observation_space = space or gymnasium.spaces.Dict({"a picture": box, "cap": box})
+        self.shown = iter(shown)
+
+    def reset(self, **options: Any) -> Any:
+        super().reset(**options)
+        return next(self.shown), {}
+
+    def _answer(self) -> Any:
+        return next(self.shown), 1.0, False, False, {}
+
+
+SOUND = {"a picture": np.zeros(1), "cap": np.array([0.1])}
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"a picture": np.full(2, 5.0), "cap": np.array([0.1])},
+        {"cap": np.array([0.1])},
+        {"a picture": np.zeros(1), "cap": np.ma.array([5.0], mask=[1])},
+        {"a picture": np.zeros(1), "cap": np.array([0.1 + 5.0j])},
+        None,
+    ],
+    ids=["longer", "missing", "masked", "complex", "nothing"],
+)
+def test_a_part_that_is_not_what_was_announced_ends_the_episode(wrapper: Any, shown: Any) -> None:
+    env = wrapper(Showing(SOUND, shown, SOUND), ib.Ball(radius_squared=ib.obs["cap", 0]))
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match=r"at every reset|Let the environment"):
+        env.step(np.zeros(2, np.float32))
+    with pytest.raises(InvalidInputError, match="reset"):
+        env.step(np.full(2, 0.9, np.float32))
+    assert len(env.unwrapped.received) == 1
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize(
+    "shown",
+    [
+        np.array([0.0, 0.1, 9.0]),
+        np.ma.array([0.0, 9.0], mask=[0, 1]),
+        np.array([0.0, 0.1 + 9.0j]),
+        ["0", "9"],
+    ],
+    ids=["longer", "masked", "complex", "text"],
+)
+def test_a_vector_that_is_not_what_was_announced_ends_the_episode(wrapper: Any, shown: Any) -> None:
+    space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    env = wrapper(Showing(np.array([0.0, 0.1]), shown, space=space), ib.Ball(radius_squared=ib.obs[-1]))
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match="Let the environment"):
+        env.step(np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize(
+    "shown", [np.ma.array([9.0], mask=[1]), np.array([0.1 + 9.0j])], ids=["masked", "complex"]
+)
+def test_a_task_refuses_numbers_of_which_a_part_would_be_dropped(shown: Any) -> None:
+    def make() -> Any:
+        return Showing(*[SOUND] * 9) if not made else Showing(SOUND, {**SOUND, "cap": shown})
+
+    made: list[int] = []
+    task = ib.Task(make, ib.Ball(radius_squared=ib.obs["cap", 0]), horizon=5)
+    made.append(1)
+    env = task.make_environment()
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match="'cap'"):
+        env.step(np.zeros(2, np.float32))
 
 
 def test_what_a_guard_further_inside_refuses_can_be_tried_again() -> None:

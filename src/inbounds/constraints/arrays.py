@@ -123,6 +123,40 @@ def require_no_mask(name: str, value: Any) -> None:
         )
 
 
+def as_numpy(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Return real numbers of any library as an array of numpy, of their own type; all else is refused.
+
+    What lies below a mask, or beside a real part, is not to be dropped on the way.
+    """
+    if type(value) is np.ndarray:
+        array: np.ndarray[Any, Any] = value
+    else:
+        for part in value if isinstance(value, list | tuple) else (value,):
+            require_no_mask(name, part)
+        try:
+            array = np.asarray(detached(value))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise _no_numbers(name, str(error)) from error
+    if array.dtype.kind in "fiub":
+        return array
+    if array.dtype.kind in "cSUMm":
+        raise _no_numbers(name, f"it has type {array.dtype}")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _no_numbers(name, str(error)) from error
+
+
+def _no_numbers(name: str, why: str) -> InvalidInputError:
+    return InvalidInputError(f"the {name} is not an array of real numbers ({why}). Pass a vector of floats.")
+
+
+def detached(value: Any) -> Any:
+    """Return a tensor of torch without its gradient, which numpy does not read; anything else as it is."""
+    is_tensor = type(value).__module__.startswith("torch") and hasattr(value, "detach")
+    return value.detach() if is_tensor else value
+
+
 def require_finite(name: str, array: Array) -> float:
     """Refuse NaN and infinities wherever values are known; a traced array is checked by comparison instead.
 
@@ -184,7 +218,7 @@ def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
         return xp.asarray(np.array(array), dtype=dtype, device=device)
     if namespace_of(array) is xp:
         return array if array.dtype == dtype else xp.astype(array, dtype)
-    return convert(np.asarray(array), xp, dtype, device)
+    return convert(np.asarray(detached(array)), xp, dtype, device)
 
 
 def without_gradient(array: Array) -> Array:

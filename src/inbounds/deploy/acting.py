@@ -5,7 +5,6 @@ The numbers are those of `inbounds.policies.networks` and `inbounds.policies.hea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
-from inbounds.constraints.arrays import Array, all_finite
+from inbounds.constraints.arrays import Array, all_finite, as_numpy
 from inbounds.constraints.ellipsoid import Ball
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.level_set import LevelSet, PowerBudget, WeightedL1
@@ -202,6 +201,9 @@ PROJECTED, UNANSWERED = -1, -2
 """In place of the number of the accepted proposal: none was, or no action could be found (an empty set, NaN)."""
 UNDECIDED = -3
 
+MOST, SQUARE = float(np.finfo(np.float32).max), 1e76
+"""The largest entry that a network can read, and a number below the square of it."""
+
 
 class Decision(NamedTuple):
     """An action, and the number of the proposal that it is."""
@@ -360,19 +362,15 @@ class Policy:
 
     def _place(self, observation: Any, previous_action: Any) -> Place:
         """Check what the policy is told; the constraint is then asked without checking it again."""
-        try:
-            seen = np.asarray(observation, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise self._refused(observation, "no numbers") from error
-        # A sum of squares that is finite tells fastest that every entry is.
-        if seen.shape != self._shape or not (math.isfinite(seen.dot(seen)) or all_finite(seen)):
+        seen = np.asarray(as_numpy("observation", observation), dtype=np.float64)
+        # A sum of squares that is small tells fastest that every entry is.
+        if seen.shape != self._shape or not (
+            seen.dot(seen) < SQUARE or np.abs(seen).max(initial=0.0) <= MOST
+        ):
             raise self._refused(observation, str(seen.shape))
         if previous_action is None:
             return Place(seen, None)
-        try:
-            before = np.asarray(previous_action, dtype=np.float64)
-        except (TypeError, ValueError):
-            before = np.empty(0)
+        before = np.asarray(as_numpy("previous action", previous_action), dtype=np.float64)
         if before.shape != (self.action_size,) or not all_finite(before):
             raise InvalidInputError(
                 f"the previous action is {previous_action}, but {self.action_size} finite numbers are expected. "
@@ -382,7 +380,7 @@ class Policy:
 
     def _refused(self, observation: Any, kind: str) -> InvalidInputError:
         return InvalidInputError(
-            f"the policy expects one finite observation of {self.observation_size} entries, got {kind}: "
+            f"the policy expects one observation of {self.observation_size} entries that float32 can hold, got {kind}: "
             f"{observation}. Pass all that the task returned, a previous action that it appends included."
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from inbounds.constraints import Constraint, Polytope, RateLimit, Shell, SumBand
-from inbounds.constraints.arrays import all_finite, largest_size, require_no_mask, worst_row
+from inbounds.constraints.arrays import all_finite, as_numpy, largest_size, worst_row
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation, require_fitting
@@ -50,13 +50,9 @@ def proposer(policy: Any, deterministic: bool = False) -> Proposer:
 
 def vector(name: str, value: Any, dtype: type[np.float64] | None = np.float64) -> NDArray[Any]:
     """Return one vector of real numbers, of its own type for `dtype=None`; anything else is refused."""
-    require_no_mask(name, value)
-    try:
-        array = np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"the {name} is not an array of numbers ({error}). Pass a vector of floats."
-        ) from error
+    array = as_numpy(name, value)
+    if dtype is not None and array.dtype != dtype:
+        array = array.astype(dtype)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidInputError(
             f"the {name} is {array.dtype} of shape {array.shape}, but one vector of real numbers is expected. "

@@ -11,10 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
-from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
+from inbounds.constraints.arrays import require_no_mask
+from inbounds.errors import (
+    ConfigurationError,
+    EmptySetError,
+    InfeasibleActionError,
+    InvalidInputError,
+    SimulationError,
+)
 from inbounds.tasks.action_guard import ActionGuard as ActionGuard
 from inbounds.tasks.action_guard import OnViolation as OnViolation
 from inbounds.tasks.fitting import first_action, fitted
+from inbounds.tasks.named_parts import vector_of_part
 from inbounds.tasks.spaces import ConstrainedBox
 
 
@@ -187,20 +195,35 @@ def require_box(space: Any, task_name: str) -> Any:
     return space
 
 
-def as_numbers(space: gymnasium.Space[Any], observation: Any) -> NDArray[np.float64]:
+def as_numbers(space: gymnasium.Space[Any], observation: Any, name: str = "") -> NDArray[np.float64]:
     """Return an observation as one vector, in the order of `gymnasium.spaces.flatten`.
 
-    That function would round to the type that the space declares; the set depends on what was returned.
+    That function would round to the type that the space declares; the set depends on what was returned. Parts that
+    have other numbers of entries than the space announces are refused, since what is read behind them would move.
     """
-    if isinstance(space, gymnasium.spaces.Dict):
-        parts = [as_numbers(part, observation[key]) for key, part in space.spaces.items()]
-    elif isinstance(space, gymnasium.spaces.Tuple):
-        parts = [as_numbers(part, value) for part, value in zip(space.spaces, observation, strict=True)]
-    elif isinstance(space, gymnasium.spaces.Box):
-        return np.array(observation, dtype=np.float64).ravel()
-    else:
-        return np.array(gymnasium.spaces.flatten(space, observation), dtype=np.float64)
-    return np.concatenate([np.empty(0), *parts])
+    if isinstance(space, gymnasium.spaces.Box):
+        return vector_of_part("the observation", name or "observation", observation, space.shape)
+    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+        inner = space.spaces.items() if isinstance(space, gymnasium.spaces.Dict) else enumerate(space.spaces)
+        parts = [
+            as_numbers(part, part_at(observation, key), f"{name}/{key}".lstrip("/")) for key, part in inner
+        ]
+        return np.concatenate([np.empty(0), *parts])
+    require_no_mask("observation", observation)
+    flat = gymnasium.spaces.flatten(space, observation)
+    announced = (gymnasium.spaces.flatdim(space),) if space.is_np_flattenable else np.shape(flat)
+    return vector_of_part("the observation", name or "observation", flat, announced)
+
+
+def part_at(observation: Any, key: Any) -> Any:
+    """Return one part of an observation; one that is not there is refused."""
+    try:
+        return observation[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise SimulationError(
+            f"the observation has no part {key!r} ({error!r}). Let the environment return the parts that it announced, "
+            f"at every reset and step."
+        ) from error
 
 
 def share_of_bound(
