@@ -248,6 +248,55 @@ def test_a_rate_limit_in_the_observation_counts_from_what_was_executed_since(fal
     assert np.abs(moved - [-0.9, 0.4]).max() <= 0.5
 
 
+@pytest.mark.parametrize("fallback", ["hold", "interior_point"])
+def test_a_rate_limit_inside_a_union_counts_from_what_was_executed_since(fallback: Any) -> None:
+    halves = ib.Box([-1.0], [-0.05]) | ib.Box([-0.04], [1.0])
+    safety = ib.SafetyFilter(
+        halves & ib.RateLimit(0.1, previous=ib.obs[0:1]), on_invalid_observation=fallback
+    )
+    first = safety.correct(np.zeros(1), np.array([0.09]))
+    second = safety.correct(np.full(1, np.nan), np.array([0.5]))
+    assert np.abs(second - first).max() <= 0.1
+
+
+@pytest.mark.parametrize("reading", [2.0 * ib.obs[0:2], -0.5 * ib.obs[[1, 0]]])
+def test_a_scaled_reading_of_the_previous_action_gets_what_was_executed_since(reading: Any) -> None:
+    limit = ib.RateLimit([0.1, 0.1], previous=reading) & ib.Polytope([[1.0, 1.0]], [0.0]) & ib.Box(-1.0, 1.0)
+    safety = ib.SafetyFilter(limit, on_invalid_observation="interior_point")
+    actions = [safety.correct(np.zeros(2), np.array([0.09, -0.09]))]
+    actions += [safety.correct(np.full(2, np.nan), np.zeros(2)) for _ in range(4)]
+    assert np.abs(np.diff(actions, axis=0)).max() <= 0.1
+
+
+@pytest.mark.parametrize("reading", [0.1 * ib.obs[0:2], ib.obs[0:2] + 0.5, ib.clip(ib.obs[0:2], -1.0, 1.0)])
+@pytest.mark.parametrize("cause", ["on_invalid_observation", "on_stale_observation"])
+def test_a_reading_that_an_action_cannot_be_written_into_is_refused(reading: Any, cause: str) -> None:
+    limit = ib.RateLimit(0.1, previous=reading) | ib.Box([-0.1, -0.1], [0.1, 0.1])
+    with pytest.raises(ConfigurationError, match=rf"{cause}='hold'.*previous=ib.obs\[a:b\]"):
+        ib.SafetyFilter(limit, **{cause: "hold"})
+    ib.SafetyFilter(limit, on_invalid_action="hold")
+
+
+def test_one_entry_for_a_whole_action_is_refused_where_it_cannot_hold_it() -> None:
+    limit = ib.RateLimit(0.1, previous=ib.obs[0]) & ib.Box([-1.0, -1.0], [1.0, 1.0])
+    safety = ib.SafetyFilter(limit, on_invalid_observation="interior_point")
+    safety.correct(np.zeros(1), np.array([0.05, 0.05]))
+    assert np.abs(safety.correct(np.full(1, np.nan), np.zeros(2)) - 0.05).max() <= 0.1
+    safety.correct(np.zeros(1), np.array([0.05, -0.05]))
+    with pytest.raises(InvalidInputError, match="cannot be read from"):
+        safety.correct(np.full(1, np.nan), np.zeros(2))
+
+
+def test_a_policy_that_writes_into_the_previous_action_does_not_move_the_limit() -> None:
+    class Writing:
+        def act(self, observation: Any, *, previous_action: Any) -> Any:
+            previous_action += 1.0
+            return previous_action.copy()
+
+    safety = ib.SafetyFilter(ib.RateLimit(0.1), Writing(), previous_action=np.zeros(2))
+    assert np.abs(safety.act(None)).max() <= 0.1
+
+
 def test_an_old_observation_is_stale_by_the_filters_clock() -> None:
     now = [10.0]
     safety = ib.SafetyFilter(

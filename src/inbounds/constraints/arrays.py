@@ -38,6 +38,11 @@ def is_traced(array: Array) -> bool:
     return isinstance(array, jax.core.Tracer)
 
 
+def is_tensor(value: Any) -> bool:
+    """Tell whether a value is a tensor of torch, without importing torch."""
+    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
+
+
 def is_array(value: object) -> bool:
     """Tell whether a value already belongs to an array library."""
     if isinstance(value, np.ndarray):
@@ -123,6 +128,16 @@ def require_no_mask(name: str, value: Any) -> None:
         )
 
 
+def require_values(name: str, tensor: Array) -> None:
+    """Refuse tensors that hold no number for every entry: sparse ones, and shapes without values."""
+    if str(tensor.layout) != "torch.strided" or tensor.is_meta:
+        kind = "on the device 'meta'" if tensor.is_meta else f"of layout {tensor.layout}"
+        raise InvalidInputError(
+            f"the {name} are a tensor {kind}, which does not hold a number for every entry. Pass a dense one: "
+            f"tensor.to_dense()."
+        )
+
+
 def as_numpy(name: str, value: Any) -> np.ndarray[Any, Any]:
     """Return real numbers of any library as an array of numpy, of their own type; all else is refused.
 
@@ -153,8 +168,7 @@ def _no_numbers(name: str, why: str) -> InvalidInputError:
 
 def detached(value: Any) -> Any:
     """Return a tensor of torch without its gradient, which numpy does not read; anything else as it is."""
-    is_tensor = type(value).__module__.startswith("torch") and hasattr(value, "detach")
-    return value.detach() if is_tensor else value
+    return value.detach() if is_tensor(value) else value
 
 
 def require_finite(name: str, array: Array) -> float:

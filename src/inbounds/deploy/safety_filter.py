@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,11 +19,14 @@ from inbounds.deploy.correction import (
     Action,
     Choice,
     Correction,
+    Fallback,
     Place,
     Vector,
     leaving_type,
     observed_previous,
     proposer,
+    recalled,
+    require_fallbacks,
     vector,
 )
 from inbounds.deploy.interventions import (
@@ -38,9 +41,6 @@ from inbounds.deploy.interventions import (
 )
 from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 
-Fallback = Literal["refuse", "hold", "interior_point"]
-"""What to do without an observation or an action that can be trusted."""
-FALLBACKS = ("refuse", "hold", "interior_point")
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -118,9 +118,7 @@ class SafetyFilter:
             "on_stale_observation": on_stale_observation,
             "on_invalid_action": on_invalid_action,
         }
-        for name, value in chosen.items():
-            if value not in FALLBACKS:
-                raise ConfigurationError(f"{name}={value!r} is unknown. Choose from {', '.join(FALLBACKS)}.")
+        require_fallbacks(chosen)
         if correction not in ("quickest", "ray", "projection"):
             raise ConfigurationError(
                 f"correction={correction!r} is unknown. Choose 'quickest', 'ray' or 'projection'."
@@ -152,7 +150,8 @@ class SafetyFilter:
             "invalid action": on_invalid_action,
         }
         self._dtype = None if dtype is None else leaving_type(dtype)
-        self._previous_in = observed_previous(constraint)
+        answering = {name: value for name, value in chosen.items() if name != "on_invalid_action"}
+        self._previous_in = observed_previous(constraint, answering)
         self._clock = clock
         self._log = InterventionLog(log_size)
         self._limits, self.warn_after = LimitCounts(), warn_after
@@ -190,7 +189,9 @@ class SafetyFilter:
             raise ConfigurationError("this filter has no policy. Pass one: SafetyFilter(constraint, policy).")
         with self._acting:
             before = self._before_of(previous_action)
-            return self._filtered(observation, stamp, before, lambda: ask(observation, before))
+            # A copy: a policy may write into what it is told, and must not move the limit on changes.
+            shown = None if before is None else before.copy()
+            return self._filtered(observation, stamp, before, lambda: ask(observation, shown))
 
     def correct(
         self, observation: Any, action: Any, *, stamp: float | None = None, previous_action: Any = None
@@ -321,14 +322,8 @@ class SafetyFilter:
     def _recalled(self, before: Vector | None) -> Vector | None:
         """Return the last good observation; where it holds the action before it, what was executed since."""
         last = self._observation
-        if last is None or before is None or not self._previous_in:
-            return last
-        recalled = last.copy()
-        for reference in self._previous_in:
-            places = np.atleast_1d(reference.read_unscaled(np.arange(last.size))).astype(np.int64)
-            if places.size == before.size:
-                recalled[places] = before
-        return recalled
+        is_kept = last is None or before is None or not self._previous_in
+        return last if is_kept else cast(Vector, recalled(self._previous_in, last, before))
 
     def _stand_in(self, cause: Cause, place: Place) -> Action:
         """Return the action that the user chose for want of a better one, feasible where we stood last."""
