@@ -134,7 +134,11 @@ class Correction:
                 # A point that overflowed is not feasible, and is not taken.
                 with np.errstate(all="ignore"):
                     for point in way(place, action):
-                        if all_finite(point) and self.excess(place, point) <= 0.0:
+                        if (
+                            point.shape == action.shape
+                            and all_finite(point)
+                            and self.excess(place, point) <= 0.0
+                        ):
                             return Moved(point, kind)
             except ConstraintError as error:
                 # What another way found, such as that the set is not convex, tells more than that it seems empty.
@@ -166,7 +170,8 @@ class Correction:
     def _centre_at(self, at: Situation, size: int) -> Vector:
         if self._centre is not None:
             return self._centre
-        centre: Vector = self.constraint.interior(at, size)
+        point = self.constraint.interior(at, size)
+        centre: Vector = at.one_action(self.constraint, "interior", point, (size,))
         self.constraint.require_nonempty(at, self.constraint.tightened_excess(at, centre), size)
         if self.is_constant:
             self._centre = centre
