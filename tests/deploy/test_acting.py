@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,25 @@ def test_an_action_may_be_written_into(tmp_path: Path) -> None:
         action = used.act(observation)
         np.testing.assert_array_equal(action, untouched.act(observation))
         action[:] = np.nan
+
+
+@pytest.mark.parametrize("name", ["weights", "rate", "union"])
+def test_a_policy_that_was_sent_to_another_process_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
+    limits = {
+        "weights": ib.WeightedL1(ib.obs[0:D], 1.0) & BOX,
+        "rate": ib.RateLimit(0.5, previous=ib.obs[0:D]) & BOX,
+        "union": ib.Ball(radius=0.5) | ib.Box(np.full(D, 0.4), np.ones(D)),
+    }
+    policy = load(random_run(tmp_path / "run", limits[name], D, SIZE))
+    states = np.random.default_rng(0).standard_normal((20, SIZE)) * 0.2
+    for state in states:
+        policy.act(state)
+    sent = pickle.loads(pickle.dumps(policy))
+    assert sent.rng is not policy.rng and sent.proposals_checked == policy.proposals_checked > 0
+    for state in states:
+        np.testing.assert_array_equal(sent.act(state), policy.act(state))
+    for state in states:
+        np.testing.assert_array_equal(copy.deepcopy(sent).act(state), sent.act(state))
 
 
 @pytest.mark.parametrize("entry", [1e39, 1e155])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 import subprocess
 import sys
 import threading
@@ -295,6 +297,38 @@ def test_a_policy_that_writes_into_the_previous_action_does_not_move_the_limit()
 
     safety = ib.SafetyFilter(ib.RateLimit(0.1), Writing(), previous_action=np.zeros(2))
     assert np.abs(safety.act(None)).max() <= 0.1
+
+
+class Walking:
+    """Draws actions, some of them feasible; told the previous one, it begins there."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def act(self, observation: Any, *, previous_action: Any) -> Any:
+        return previous_action + 0.1 * self.rng.standard_normal(3)
+
+
+def test_a_filter_that_was_sent_to_another_process_goes_on_where_it_was() -> None:
+    limit = ib.RateLimit(0.1) & ib.Ball(radius_squared=ib.obs[0])
+    safety = ib.SafetyFilter(
+        limit, Walking(), previous_action=np.zeros(3), on_invalid_observation="hold", proposals=3
+    )
+    for _ in range(20):
+        safety.act(np.array([0.5]))
+    sent = pickle.loads(pickle.dumps(safety))
+    assert len(sent.interventions()) == len(safety.interventions()) > 0
+    for observation in (0.5, math.nan, 0.5, 0.5):
+        np.testing.assert_array_equal(sent.act(np.array([observation])), safety.act(np.array([observation])))
+    counted, same = safety.metrics(), sent.metrics()
+    assert counted.pop("seconds") > 0 and same.pop("seconds") > 0
+    assert counted["calls"] == same["calls"] == 24 and safety.limits() == sent.limits()
+
+
+def test_a_clock_that_tells_no_time_is_named() -> None:
+    safety = ib.SafetyFilter(BALL, stale_after=1.0, clock=lambda: "noon")  # type: ignore[arg-type, return-value]
+    with pytest.raises(InvalidInputError, match=r"clock\(\)='noon' is not a time"):
+        safety.correct(None, np.zeros(3), stamp=1.0)
 
 
 def test_an_old_observation_is_stale_by_the_filters_clock() -> None:

@@ -5,6 +5,7 @@ The numbers are those of `inbounds.policies.networks` and `inbounds.policies.hea
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from inbounds.constraints.situation import Situation
 from inbounds.errors import InvalidInputError
 from inbounds.policies.box import ActionBox, FloatArray
 from inbounds.policies.gaussian import LOG_STD_MAX, LOG_STD_MIN, MOST_OUT
-from inbounds.policies.heads import Head, Layers, Parameters, Query, SquashedGaussian
+from inbounds.policies.heads import Head, Layers, Parameters, SquashedGaussian, query_of
 
 Vector = NDArray[np.float64]
 Membership = Callable[[Vector, Vector | None, Array], Array]
@@ -275,6 +276,13 @@ class Policy:
             f"{self.proposals}{weights}: {self.constraint.formula()})"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make the policy again, in a copy or another process: what was prepared are functions."""
+        prepared = ("forward", "_fast", "_tests")
+        state = {name: value for name, value in self.__dict__.items() if name not in prepared}
+        make = functools.partial(type(self), preference=self.preference, rng=self.rng)
+        return make, (self.head, self.parameters, self.box, self.constraint), state
+
     def act(self, observation: Any, deterministic: bool = False, *, previous_action: Any = None) -> Single:
         """Return a feasible action in the units that `env.step` receives."""
         place = self._place(observation, previous_action)
@@ -388,9 +396,3 @@ class Policy:
         return InvalidInputError(
             f"finite noise of shape (N, {self.action_size}) is expected, got {kind}. Pass one row for each proposal."
         )
-
-
-def query_of(observation: Any, previous_action: Any, output: Any, noise: Any) -> Query:
-    """Return one state as a batch of one, against which rows of noise broadcast; `output` is (1, outputs)."""
-    before = None if previous_action is None else previous_action[None, :]
-    return Query(observation[None, :], output, noise, before)

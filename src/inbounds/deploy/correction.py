@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,17 +37,34 @@ def proposer(policy: Any, deterministic: bool = False) -> Proposer:
     if hasattr(policy, "act"):
         known = inspect.signature(policy.act).parameters
         fixed = {"deterministic": deterministic} if "deterministic" in known else {}
-        if "previous_action" in known:
-            return lambda observation, before: policy.act(observation, previous_action=before, **fixed)
-        return lambda observation, _: policy.act(observation, **fixed)
+        return functools.partial(_acting_after if "previous_action" in known else _acting, policy, fixed)
     if hasattr(policy, "predict"):
-        return lambda observation, _: policy.predict(observation, deterministic=deterministic)[0]
+        return functools.partial(_predicting, policy, deterministic)
     if callable(policy):
-        return lambda observation, _: policy(observation)
+        return functools.partial(_called, policy)
     raise ConfigurationError(
         f"{policy!r} cannot be asked for an action. Pass an object with act(observation) or "
         f"predict(observation), or a function."
     )
+
+
+# Functions of the module, since a filter may be sent to another process.
+
+
+def _acting_after(policy: Any, fixed: dict[str, bool], observation: Any, before: Any) -> Any:
+    return policy.act(observation, previous_action=before, **fixed)
+
+
+def _acting(policy: Any, fixed: dict[str, bool], observation: Any, before: Any) -> Any:
+    return policy.act(observation, **fixed)
+
+
+def _predicting(policy: Any, deterministic: bool, observation: Any, before: Any) -> Any:
+    return policy.predict(observation, deterministic=deterministic)[0]
+
+
+def _called(policy: Any, observation: Any, before: Any) -> Any:
+    return policy(observation)
 
 
 def vector(name: str, value: Any, dtype: type[np.float64] | None = np.float64) -> NDArray[Any]:

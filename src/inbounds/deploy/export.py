@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from inbounds.constraints import Constraint
 from inbounds.constraints.references import Reference
-from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy, query_of
+from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy
 from inbounds.deploy.correction import expressions_of, reads_previous_action
 from inbounds.deploy.onnx_namespace import Namespace, new_namespace
 from inbounds.deploy.policy import (
@@ -31,7 +31,7 @@ from inbounds.deploy.policy import (
 )
 from inbounds.errors import ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
-from inbounds.policies.heads import named_arrays
+from inbounds.policies.heads import named_arrays, query_of
 from inbounds.reading import FINITE, NUMBER, Whole, read_object
 from inbounds.storage.files import write_folder
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum, checksum_of_json

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -36,6 +35,7 @@ from inbounds.deploy.interventions import (
     Kind,
     LimitCounts,
     LimitUse,
+    Locked,
     idle_members,
     told,
 )
@@ -56,7 +56,7 @@ class Checked(NamedTuple):
     rejected: int
 
 
-class SafetyFilter:
+class SafetyFilter(Locked):
     """Returns a in C(s) for every observation s: the first feasible proposal, or else one that is moved inside.
 
     An action passes untouched if g(s, a) <= 0 in float64, with no tolerance. Otherwise the policy may propose
@@ -109,6 +109,7 @@ class SafetyFilter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Check the choices; nothing is computed yet."""
+        super().__init__()
         if not isinstance(constraint, Constraint):
             raise ConfigurationError(
                 f"a SafetyFilter needs a constraint, not {constraint!r}. Pass one, such as task.constraint."
@@ -155,7 +156,6 @@ class SafetyFilter:
         self._clock = clock
         self._log = InterventionLog(log_size)
         self._limits, self.warn_after = LimitCounts(), warn_after
-        self._acting = threading.RLock()
         self.reset(previous_action)
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class SafetyFilter:
 
     def reset(self, previous_action: Any = None) -> None:
         """Begin anew: forget the last observation and action; `previous_action` is what was executed last."""
-        with self._acting:
+        with self._lock:
             self._observation: Vector | None = None
             self._executed: Action | None = None
             self._before: Vector | None = None
@@ -187,7 +187,7 @@ class SafetyFilter:
         ask = self._ask
         if ask is None:
             raise ConfigurationError("this filter has no policy. Pass one: SafetyFilter(constraint, policy).")
-        with self._acting:
+        with self._lock:
             before = self._before_of(previous_action)
             # A copy: a policy may write into what it is told, and must not move the limit on changes.
             shown = None if before is None else before.copy()
@@ -197,7 +197,7 @@ class SafetyFilter:
         self, observation: Any, action: Any, *, stamp: float | None = None, previous_action: Any = None
     ) -> Action:
         """Return the action itself if it is feasible, and otherwise one that is; see `act` for the rest."""
-        with self._acting:
+        with self._lock:
             before = self._before_of(previous_action)
             return self._filtered(observation, stamp, before, lambda: action, asks=1)
 
@@ -308,9 +308,13 @@ class SafetyFilter:
                 f"stale_after={self.stale_after} was set, but the age of this observation is unknown. Pass "
                 f"stamp=, the time by the filter's clock when it was measured."
             )
-        if not isinstance(stamp, int | float | np.number):
-            raise InvalidInputError(f"stamp={stamp!r} is not a time. Pass seconds by the filter's clock.")
-        age = self._clock() - stamp
+        now = self._clock()
+        for name, value in (("stamp", stamp), ("clock()", now)):
+            if not isinstance(value, int | float | np.floating | np.integer):
+                raise InvalidInputError(
+                    f"{name}={value!r} is not a time. Pass seconds by the filter's clock."
+                )
+        age = now - stamp
         if age < -self.stale_after:
             raise InvalidInputError(
                 f"stamp={stamp} lies {-age:.3g} s ahead of the filter's clock, so that the age is unknown. Take stamps "
