@@ -388,8 +388,8 @@ class Policy:
 
     def _refused(self, observation: Any, kind: str) -> InvalidInputError:
         return InvalidInputError(
-            f"the policy expects one observation of {self.observation_size} entries that float32 can hold, got {kind}: "
-            f"{observation}. Pass all that the task returned, a previous action that it appends included."
+            f"the policy expects one observation of {self.observation_size} finite entries that float32 can hold, got "
+            f"{kind}: {observation}. Pass all that the task returned, a previous action that it appends included."
         )
 
     def _refused_noise(self, kind: str) -> InvalidInputError:

@@ -158,7 +158,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         Where that is not given it is zero, moved into the box of the action space.
         """
         super().__init__(env)
-        require_no_autoreset(env, task_name)
+        require_no_autoreset(self)
         self._guard = EpisodeGuard(
             constraint,
             env.action_space,
@@ -242,9 +242,10 @@ def innermost_guard(env: gymnasium.Env[Any, Any]) -> EpisodeGuard | None:
     return found
 
 
-def require_no_autoreset(env: gymnasium.Env[Any, Any], name: str) -> None:
+def require_no_autoreset(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
     """Refuse a wrapper inside that resets instead of executing: the action would count as executed all the same."""
-    if any(isinstance(layer, gymnasium.wrappers.Autoreset) for layer in layers_of(env)):
+    if any(isinstance(layer, gymnasium.wrappers.Autoreset) for layer in layers_of(wrapper)):
+        name = type(wrapper).__name__
         raise ConfigurationError(
             f"{name}: Autoreset, further inside, resets where it is told to step, so that it is unknown what was "
             f"executed. Put it outside: gymnasium.wrappers.Autoreset({name}(env, ...))."
@@ -304,7 +305,7 @@ def as_numbers(space: gymnasium.Space[Any], observation: Any, name: str = "") ->
     have other numbers of entries than the space announces are refused, since what is read behind them would move.
     """
     if isinstance(space, gymnasium.spaces.Box):
-        return vector_of_part("the observation", name or "observation", observation, space.shape)
+        return vector_of_part("observation", name or "observation", observation, space.shape)
     if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
         inner = space.spaces.items() if isinstance(space, gymnasium.spaces.Dict) else enumerate(space.spaces)
         parts = [
@@ -314,7 +315,7 @@ def as_numbers(space: gymnasium.Space[Any], observation: Any, name: str = "") ->
     require_no_mask("observation", observation)
     flat: Any = gymnasium.spaces.flatten(space, observation)
     announced = (gymnasium.spaces.flatdim(space),) if space.is_np_flattenable else np.shape(flat)
-    return vector_of_part("the observation", name or "observation", flat, announced)
+    return vector_of_part("observation", name or "observation", flat, announced)
 
 
 def part_at(observation: Any, key: Any) -> Any:

@@ -56,7 +56,7 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         """Wrap `env`; a constraint that does not fit its actions and observations is refused here."""
         super().__init__(env)
-        require_no_autoreset(env, type(self).__name__)
+        require_no_autoreset(self)
         self._given = constraint
         self._stated = published_constraint(env) if constraint is None else constraint
         self._guard = EpisodeGuard(
