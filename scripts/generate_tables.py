@@ -165,6 +165,7 @@ DOORS = {
     "interior_point": "`interior_point`, `linear_maximiser` and `distance`",
     "compiled": "the same in JAX (eager, `jit`, `vmap`, float64) and in other array libraries",
     "filter": "`ib.SafetyFilter`",
+    "torch": "`ib.TorchFilter`",
     "guard": "`ib.Guard`",
     "wrappers": "`ib.ProjectAction`, `ib.AcceptReject`, `ib.AugmentedMDP`",
     "task": "environments of `ib.Task`, with published sets",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import importlib.util
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ DOORS: dict[str, Round] = {
     "interior_point": set_doors.interior_point,
     "compiled": set_doors.compiled,
     "filter": running.filtered,
+    **({"torch": running.filtered_rows} if importlib.util.find_spec("torch") else {}),
     "guard": running.guard,
     "wrappers": running.wrappers,
     "task": running.task,
@@ -37,7 +39,10 @@ DOORS: dict[str, Round] = {
     "policy": deployed.policy,
     "onnx": deployed.graph,
 }
-"""What is attacked. The known questions are asked once; all other doors get the same time of the processor."""
+"""What is attacked; batches of torch where it is installed.
+
+The known questions are asked once; all other doors get the same time of the processor.
+"""
 
 
 def generator(seed: int, door: str, index: int) -> np.random.Generator:

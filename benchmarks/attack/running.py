@@ -13,7 +13,7 @@ from benchmarks.attack.actions import draw_actions
 from benchmarks.attack.anchored_sets import Style
 from benchmarks.attack.examination import ROOM, ROOM_IN_SINGLE, readings_are_finite
 from benchmarks.attack.ledger import WRONG, Ledger
-from benchmarks.attack.plain_sets import Joined, Leaf, Plain, Reading, reads_previous_action
+from benchmarks.attack.plain_sets import Joined, Plain, Reading, leaves, reads_previous_action
 from benchmarks.attack.sets import Drawn, States
 from benchmarks.attack.witness import (
     NOTHING,
@@ -31,6 +31,8 @@ from benchmarks.attack.witness import (
 )
 
 STEPS = 180
+ROWS = 6
+"""Of a batch of torch actions."""
 EPISODE = 15
 STYLE = Style(largest_dimension=33, exponents=(2.0, 6.0, 100.0), most_members=3)
 
@@ -335,11 +337,77 @@ def filtered(rng: np.random.Generator, ledger: Ledger) -> None:
     journal.judge()
 
 
+def filtered_rows(rng: np.random.Generator, ledger: Ledger) -> None:
+    """Attack `ib.TorchFilter`: every row leaves inside its set, whatever is broken and whenever rows begin again."""
+    import torch
+
+    found = drawn_set(rng, ledger, STYLE)
+    if found is None:
+        return
+    drawn, constraint = found
+    plain, reads = drawn.plain, reads_previous_action(drawn.plain)
+    dtype = torch.float32 if rng.random() < 0.6 else torch.float64
+    fallback = str(rng.choice(["refuse", "hold", "interior_point"]))
+    observations, previous = observations_of(rng, drawn, STEPS)
+    first = None if previous is None else previous[0]
+    journal = Journal(ledger, f"{dtype}, {fallback}")
+    made = ledger.call(
+        lambda: ib.TorchFilter(
+            constraint,
+            previous_action=None if first is None else first.copy(),
+            on_invalid_observation=fallback,
+            on_invalid_action=fallback,
+        ),
+        cases=0,
+    )
+    journal.judge_error(made, plain, NOTHING, None)
+    if made.error is not None:
+        return
+    states = States(observations if drawn.observation_size else None, previous)
+    actions, pace = draw_actions(rng, drawn, states, STEPS, np.float32), Pace(ledger)
+    seen: list[Vector | None] = [None] * ROWS
+    executed: list[Vector | None] = [None] * ROWS
+    for begin in range(0, STEPS - ROWS + 1, ROWS):
+        if pace.is_over():
+            break
+        shown = observations[begin : begin + ROWS].copy()
+        asked = actions[begin : begin + ROWS].copy()
+        shown[rng.random(ROWS) < 0.05, rng.integers(shown.shape[1])] = np.nan
+        asked[rng.random(ROWS) < 0.05, rng.integers(drawn.dimension)] = np.inf
+        given = torch.asarray(shown.copy()), torch.asarray(asked.copy()).to(dtype)
+        answer = ledger.call(lambda given=given: made.value.correct(*given), cases=ROWS)
+        here = States(shown[:1] if drawn.observation_size else None, None if first is None else first[None])
+        journal.judge_error(answer, plain, here, asked)
+        if answer.error is not None:
+            continue
+        left = answer.value.double().numpy().copy()
+        for row in range(ROWS):
+            before, is_sound = executed[row], bool(np.isfinite(shown[row]).all())
+            if is_sound:
+                seen[row] = shown[row]
+            last = seen[row]
+            there = last if is_sound or last is None or before is None else recalled(plain, last, before)
+            anchor = first if before is None else before
+            here = States(
+                None if there is None or not drawn.observation_size else there[None],
+                None if anchor is None or not reads else anchor[None],
+            )
+            journal.add(plain, here, asked[row], left[row], "leaves the filter")
+            executed[row] = left[row]
+        answer.value.fill_(1e6)  # the caller may write into what it was given
+        given[0].mul_(100.0)
+        if rng.random() < 0.2:
+            ended = rng.random(ROWS) < 0.3
+            made.value.reset(torch.asarray(ended))
+            executed = [None if ended[row] else executed[row] for row in range(ROWS)]
+    journal.judge()
+
+
 def recalled(plain: Plain, seen: Vector, executed: Vector) -> Vector:
     """Return an observation with the action that was executed since in the places where rate limits read it."""
     now = seen.copy()
-    for part in plain.parts if isinstance(plain, Joined) and plain.sign == "&" else (plain,):
-        previous = part.arguments["previous"] if isinstance(part, Leaf) and part.kind == "RateLimit" else None
+    for part in leaves(plain):
+        previous = part.arguments["previous"] if part.kind == "RateLimit" else None
         if isinstance(previous, Reading) and isinstance(previous.entries, tuple):
-            now[slice(*previous.entries)] = executed
+            now[slice(*previous.entries)] = (executed - previous.offset) / previous.scale
     return now

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -67,11 +68,43 @@ def test_rare_violations_are_found_corrected_and_the_worst_one_is_explained() ->
     assert "exceeded by 0.2" in certificate.worst.reason and certificate.acceptance == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize("answer", [np.full(2, np.nan), np.zeros(3), "left", None, np.full(2, 1e300)])
+MASKED = np.ma.array(np.zeros(2), mask=[True, False])
+
+
+@pytest.mark.parametrize("answer", [np.full(2, np.nan), np.zeros(3), "left", None, np.full(2, 1e300), MASKED])
 def test_what_is_no_action_counts_as_a_violation_and_the_replay_goes_on(answer: Any) -> None:
     certificate = audit(lambda observation: answer, TASK, steps=5)
     assert (certificate.violations, certificate.invalid_actions, certificate.steps) == (5, 5, 5)
     assert certificate.as_json()["worst_excess"] is None
+
+
+class Steady(gymnasium.Env[Any, Any]):
+    """Shows the same number in every step."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 9.0, (1,), np.float64)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.array([0.25]), {}
+
+    def step(self, action: Any) -> Any:
+        return np.array([0.25]), 0.0, False, False, {}
+
+
+def test_a_policy_cannot_move_the_set_by_writing_into_what_it_is_shown() -> None:
+    class Writing:
+        def __init__(self, factor: float, length: float) -> None:
+            self.factor, self.action = factor, np.array([length, 0.0])
+
+        def act(self, observation: Any, *, previous_action: Any) -> Any:
+            observation *= self.factor
+            previous_action += self.factor
+            return self.action
+
+    task = ib.Task(Steady, ib.Ball(radius_squared=ib.obs[0]) & ib.RateLimit(0.9), horizon=10)
+    assert audit(Writing(0.1, 0.4), task, steps=20).is_passed
+    assert audit(Writing(100.0, 0.9), task, steps=20).violations == 20
 
 
 def test_a_published_policy_passes_and_says_what_it_projected() -> None:
@@ -192,9 +225,13 @@ def test_a_page_stands_alone_and_escapes_what_others_wrote() -> None:
 
 
 def test_numbers_and_tasks_that_are_none_are_refused_with_the_remedy() -> None:
-    for steps in (2.5, "x", 0):
-        with pytest.raises(ConfigurationError, match="whole number"):
+    for steps in (2.5, 1000.0, "x", 0):
+        with pytest.raises(ConfigurationError, match="is not a whole number of 1 or more"):
             audit(resting, TASK, steps=steps)  # type: ignore[arg-type]
+    for seed in (-1, None, 1.5):
+        with pytest.raises(ConfigurationError, match=r"seed=.* is not a whole number of 0 or more"):
+            audit(resting, TASK, steps=2, seed=seed)  # type: ignore[arg-type]
+    assert audit(resting, TASK, steps=10**11, episodes=1).steps == 50
     with pytest.raises(ConfigurationError, match=r"ib\.Task"):
         audit(resting, 3, steps=2)  # type: ignore[arg-type]
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inbounds.constraints import Ball, Box, Constraint, SumBand, WeightedL1, obs
-from inbounds.errors import EmptySetError, InvalidInputError
+from inbounds.deploy.safety_filter import SafetyFilter
+from inbounds.errors import ConstraintError, EmptySetError, InboundsError, InvalidInputError
 from tests.constraints.strategies import FAMILIES, Family, around_the_boundary, questions
 from tests.slices import quick_slice
 
@@ -408,3 +409,42 @@ def test_masked_entries_are_refused_and_other_arrays_of_numpy_are_plain_ones(met
     answer = getattr(constraint, method)(None, np.matrix([[3.0, 4.0]]))
     assert type(answer) is not np.matrix
     np.testing.assert_array_equal(answer, getattr(constraint, method)(None, np.array([[3.0, 4.0]])))
+
+
+class Own(Box):
+    """A set of a user's own: a box of two entries whose answers have the shape that is asked for."""
+
+    shape: tuple[int, ...] = (2,)
+
+    def nearest(self, at: Any, action: Any) -> Any:
+        return np.zeros(self.shape)
+
+    def interior(self, at: Any, dimension: int) -> Any:
+        return np.zeros(self.shape)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1,), (4, 2), ()])
+def test_a_point_of_another_shape_is_refused_by_the_name_of_its_method(shape: tuple[int, ...]) -> None:
+    own = Own([-1.0, -1.0], [1.0, 1.0])
+    assert np.array_equal(own.project(None, [3.0, 3.0]), np.zeros(2))
+    own.shape = shape
+    with pytest.raises(ConstraintError, match=r"Own\.nearest returned .*\(2,\) is expected"):
+        own.project(None, [3.0, 3.0])
+    with pytest.raises(ConstraintError, match=r"Own\.interior returned .*\(2,\) is expected"):
+        own.interior_point(None)
+    for correction in ("ray", "projection"):
+        with pytest.raises(InboundsError, match=r"Own\.(nearest|interior) returned"):
+            SafetyFilter(own, correction=correction).correct(None, np.full(2, 3.0))
+
+
+def test_a_set_that_is_compared_by_its_content_needs_no_hash() -> None:
+    class Named(Box):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Named)
+
+    short, long = Named(-1.0, obs[2:]), Named(-1.0, obs[0:])
+    assert Named.__hash__ is None and short == long
+    assert np.allclose(short.project(np.ones(4), [3.0, 0.5]), [1.0, 0.5], atol=1e-5)
+    with pytest.raises(InvalidInputError, match="4 entries here, but 2"):
+        long.project(np.ones(4), [3.0, 0.5])
+    assert Named([-1.0, -1.0], [1.0, 1.0]).sample(np.random.default_rng(0), n=3).shape == (3, 2)

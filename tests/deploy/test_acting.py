@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +62,15 @@ def test_a_student_target_draws_heavier_tails_than_a_normal_one(tmp_path: Path) 
         (np.zeros(SIZE), np.zeros(D + 1)),
         (np.zeros(SIZE), np.full(D, np.nan)),
         (np.zeros(SIZE), "a"),
+        (np.zeros(SIZE, complex), None),
+        (np.ma.array(np.zeros(SIZE), mask=[1] * SIZE), None),
+        (np.zeros(SIZE), np.zeros(D, complex)),
+        (np.zeros(SIZE), np.ma.array(np.zeros(D), mask=[1] * D)),
     ],
 )
 def test_what_is_not_one_finite_state_is_refused(observation: Any, previous: Any, tmp_path: Path) -> None:
     run = random_run(tmp_path / "run", ib.RateLimit(0.1) & BOX, D, SIZE)
-    with pytest.raises(InvalidInputError, match=r"expect.*Pass"):
+    with pytest.raises(InvalidInputError, match=r"expect.*Pass|real numbers.*Pass|Fill them in"):
         load(run).act(observation, previous_action=previous)
 
 
@@ -124,8 +130,32 @@ def test_an_action_may_be_written_into(tmp_path: Path) -> None:
         action[:] = np.nan
 
 
-def test_a_number_too_large_to_be_squared_is_still_finite(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["weights", "rate", "union"])
+def test_a_policy_that_was_sent_to_another_process_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
+    limits = {
+        "weights": ib.WeightedL1(ib.obs[0:D], 1.0) & BOX,
+        "rate": ib.RateLimit(0.5, previous=ib.obs[0:D]) & BOX,
+        "union": ib.Ball(radius=0.5) | ib.Box(np.full(D, 0.4), np.ones(D)),
+    }
+    policy = load(random_run(tmp_path / "run", limits[name], D, SIZE))
+    states = np.random.default_rng(0).standard_normal((20, SIZE)) * 0.2
+    for state in states:
+        policy.act(state)
+    sent = pickle.loads(pickle.dumps(policy))
+    assert sent.rng is not policy.rng and sent.proposals_checked == policy.proposals_checked > 0
+    for state in states:
+        np.testing.assert_array_equal(sent.act(state), policy.act(state))
+    for state in states:
+        np.testing.assert_array_equal(copy.deepcopy(sent).act(state), sent.act(state))
+
+
+@pytest.mark.parametrize("entry", [1e39, 1e155])
+def test_an_observation_that_float32_cannot_hold_is_named(entry: float, tmp_path: Path) -> None:
     policy = load(random_run(tmp_path / "run", BOX, D, SIZE))
-    huge = np.array([1e155, *np.zeros(SIZE - 1)])
-    with np.errstate(all="ignore"), pytest.raises(InvalidInputError, match="the action holds a value"):
-        policy.act(huge)  # accepted as an observation, but float32 cannot hold it
+    huge = np.array([entry, *np.zeros(SIZE - 1)])
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(InvalidInputError, match="7 finite entries that float32 can hold"),
+    ):
+        policy.act(huge)
+    assert np.isfinite(policy.act(huge / entry * 1e38)).all()

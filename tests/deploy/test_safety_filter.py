@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 import subprocess
 import sys
 import threading
@@ -248,6 +250,87 @@ def test_a_rate_limit_in_the_observation_counts_from_what_was_executed_since(fal
     assert np.abs(moved - [-0.9, 0.4]).max() <= 0.5
 
 
+@pytest.mark.parametrize("fallback", ["hold", "interior_point"])
+def test_a_rate_limit_inside_a_union_counts_from_what_was_executed_since(fallback: Any) -> None:
+    halves = ib.Box([-1.0], [-0.05]) | ib.Box([-0.04], [1.0])
+    safety = ib.SafetyFilter(
+        halves & ib.RateLimit(0.1, previous=ib.obs[0:1]), on_invalid_observation=fallback
+    )
+    first = safety.correct(np.zeros(1), np.array([0.09]))
+    second = safety.correct(np.full(1, np.nan), np.array([0.5]))
+    assert np.abs(second - first).max() <= 0.1
+
+
+@pytest.mark.parametrize("reading", [2.0 * ib.obs[0:2], -0.5 * ib.obs[[1, 0]]])
+def test_a_scaled_reading_of_the_previous_action_gets_what_was_executed_since(reading: Any) -> None:
+    limit = ib.RateLimit([0.1, 0.1], previous=reading) & ib.Polytope([[1.0, 1.0]], [0.0]) & ib.Box(-1.0, 1.0)
+    safety = ib.SafetyFilter(limit, on_invalid_observation="interior_point")
+    actions = [safety.correct(np.zeros(2), np.array([0.09, -0.09]))]
+    actions += [safety.correct(np.full(2, np.nan), np.zeros(2)) for _ in range(4)]
+    assert np.abs(np.diff(actions, axis=0)).max() <= 0.1
+
+
+@pytest.mark.parametrize("reading", [0.1 * ib.obs[0:2], ib.obs[0:2] + 0.5, ib.clip(ib.obs[0:2], -1.0, 1.0)])
+@pytest.mark.parametrize("cause", ["on_invalid_observation", "on_stale_observation"])
+def test_a_reading_that_an_action_cannot_be_written_into_is_refused(reading: Any, cause: str) -> None:
+    limit = ib.RateLimit(0.1, previous=reading) | ib.Box([-0.1, -0.1], [0.1, 0.1])
+    with pytest.raises(ConfigurationError, match=rf"{cause}='hold'.*previous=ib.obs\[a:b\]"):
+        ib.SafetyFilter(limit, **{cause: "hold"})
+    ib.SafetyFilter(limit, on_invalid_action="hold")
+
+
+def test_one_entry_for_a_whole_action_is_refused_where_it_cannot_hold_it() -> None:
+    limit = ib.RateLimit(0.1, previous=ib.obs[0]) & ib.Box([-1.0, -1.0], [1.0, 1.0])
+    safety = ib.SafetyFilter(limit, on_invalid_observation="interior_point")
+    safety.correct(np.zeros(1), np.array([0.05, 0.05]))
+    assert np.abs(safety.correct(np.full(1, np.nan), np.zeros(2)) - 0.05).max() <= 0.1
+    safety.correct(np.zeros(1), np.array([0.05, -0.05]))
+    with pytest.raises(InvalidInputError, match="cannot be read from"):
+        safety.correct(np.full(1, np.nan), np.zeros(2))
+
+
+def test_a_policy_that_writes_into_the_previous_action_does_not_move_the_limit() -> None:
+    class Writing:
+        def act(self, observation: Any, *, previous_action: Any) -> Any:
+            previous_action += 1.0
+            return previous_action.copy()
+
+    safety = ib.SafetyFilter(ib.RateLimit(0.1), Writing(), previous_action=np.zeros(2))
+    assert np.abs(safety.act(None)).max() <= 0.1
+
+
+class Walking:
+    """Draws actions, some of them feasible; told the previous one, it begins there."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def act(self, observation: Any, *, previous_action: Any) -> Any:
+        return previous_action + 0.1 * self.rng.standard_normal(3)
+
+
+def test_a_filter_that_was_sent_to_another_process_goes_on_where_it_was() -> None:
+    limit = ib.RateLimit(0.1) & ib.Ball(radius_squared=ib.obs[0])
+    safety = ib.SafetyFilter(
+        limit, Walking(), previous_action=np.zeros(3), on_invalid_observation="hold", proposals=3
+    )
+    for _ in range(20):
+        safety.act(np.array([0.5]))
+    sent = pickle.loads(pickle.dumps(safety))
+    assert len(sent.interventions()) == len(safety.interventions()) > 0
+    for observation in (0.5, math.nan, 0.5, 0.5):
+        np.testing.assert_array_equal(sent.act(np.array([observation])), safety.act(np.array([observation])))
+    counted, same = safety.metrics(), sent.metrics()
+    assert counted.pop("seconds") > 0 and same.pop("seconds") > 0
+    assert counted["calls"] == same["calls"] == 24 and safety.limits() == sent.limits()
+
+
+def test_a_clock_that_tells_no_time_is_named() -> None:
+    safety = ib.SafetyFilter(BALL, stale_after=1.0, clock=lambda: "noon")  # type: ignore[arg-type, return-value]
+    with pytest.raises(InvalidInputError, match=r"clock\(\)='noon' is not a time"):
+        safety.correct(None, np.zeros(3), stamp=1.0)
+
+
 def test_an_old_observation_is_stale_by_the_filters_clock() -> None:
     now = [10.0]
     safety = ib.SafetyFilter(
@@ -372,6 +455,17 @@ def test_choices_that_cannot_work_are_refused(choice: dict[str, Any]) -> None:
 def test_what_is_no_single_action_is_refused(action: Any) -> None:
     with pytest.raises(InboundsError):
         ib.SafetyFilter(BALL).correct(None, action)
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [np.array([0.5 + 1.0j]), np.ma.array([9.0], mask=[1]), ["0.5"]],
+    ids=["complex", "masked", "text"],
+)
+def test_what_is_no_observation_is_refused_before_anything_is_dropped(observation: Any) -> None:
+    safety = ib.SafetyFilter(ib.Ball(radius_squared=ib.obs[0]))
+    with pytest.raises(InvalidInputError, match=r"real numbers|masked"):
+        safety.correct(observation, np.zeros(2))
 
 
 def test_a_stamp_that_is_no_time_is_refused() -> None:

@@ -117,6 +117,117 @@ def test_other_arrays_and_shapes_are_refused() -> None:
         safety.correct({"other": torch.zeros(2, 1)}, torch.zeros(2, 2))
 
 
+def test_a_tensor_with_a_gradient_is_read_by_its_values_where_the_answer_is_numpy() -> None:
+    seen = torch.tensor([0.25], requires_grad=True)
+    limit = ib.Ball(radius_squared=ib.obs[0])
+    assert np.linalg.norm(limit.project(seen, np.ones(2))) <= 0.5
+    executed = ib.SafetyFilter(limit).correct(seen, torch.ones(2, requires_grad=True))
+    assert limit.violation(np.array([0.25]), executed) <= 0.0
+
+
+def test_a_rate_limit_in_the_observation_counts_from_what_each_row_executed_since() -> None:
+    corner = ib.Polytope([[1.0, 1.0]], [0.0]) & SQUARE
+    for limit in (
+        ib.RateLimit(0.1, previous=ib.obs[0:2]) & corner,
+        ib.RateLimit(0.1, previous=2.0 * ib.obs[0:2]) & corner,
+        (corner | ib.Box([0.5, 0.5], [1.0, 1.0])) & ib.RateLimit(0.1, previous=ib.obs[0:2]),
+    ):
+        for fallback in ("hold", "interior_point"):
+            for dtype in (torch.float32, torch.float64):
+                safety = ib.TorchFilter(limit, on_invalid_observation=fallback)
+                actions = torch.tensor([[0.09, -0.09], [0.0, 0.0]], dtype=dtype)
+                before = safety.correct(torch.zeros(2, 2), actions)
+                for _ in range(4):
+                    seen = torch.tensor([[NAN, NAN], [0.0, 0.0]])
+                    after = safety.correct(seen, torch.zeros(2, 2, dtype=dtype))
+                    assert float((after.double() - before.double()).abs().max()) <= 0.1
+                    before = after
+
+
+def test_a_reading_that_an_action_cannot_be_written_into_is_refused() -> None:
+    limit = ib.RateLimit(0.1, previous=0.1 * ib.obs[0:2])
+    with pytest.raises(ConfigurationError, match="on_invalid_observation='hold'"):
+        ib.TorchFilter(limit, on_invalid_observation="hold")
+
+
+def test_a_set_that_reads_the_previous_action_inside_a_union_needs_and_uses_it() -> None:
+    either = ib.RateLimit(0.1) | ib.Ball(radius=0.05)
+    with pytest.raises(ConfigurationError, match="previous_action="):
+        ib.TorchFilter(either)
+    safety = ib.TorchFilter(either, previous_action=torch.full((2,), 0.5))
+    executed = safety.correct(None, torch.ones(1, 2))
+    assert torch.allclose(executed, torch.full((1, 2), 0.6), atol=1e-5)
+
+
+def test_a_batch_without_rows_changes_nothing() -> None:
+    safety = ib.TorchFilter(RATE, previous_action=torch.zeros(2))
+    assert safety.correct(None, torch.zeros(0, 2)).shape == (0, 2)
+    safety.correct(None, torch.ones(3, 2))
+    assert safety.correct(None, torch.zeros(0, 2)).shape == (0, 2)
+    assert torch.allclose(safety.correct(None, torch.ones(3, 2)), torch.full((3, 2), 0.5), atol=1e-5)
+
+
+def test_tensors_without_a_number_for_every_entry_are_refused() -> None:
+    safety = ib.TorchFilter(BALL)
+    for tensor in (
+        torch.ones(2, 2).to_sparse(),
+        torch.ones(2, 2, device="meta"),
+    ):
+        with pytest.raises(InvalidInputError, match=r"actions are a tensor .*to_dense"):
+            safety.correct(torch.ones(2, 1), tensor)
+        with pytest.raises(InvalidInputError, match=r"observations are a tensor .*to_dense"):
+            safety.correct(tensor, torch.ones(2, 2))
+
+
+def test_writing_into_the_observations_of_a_wrapped_environment_does_not_move_the_set() -> None:
+    inner = Vectorised()
+    env = ib.TorchFilter(ib.Ball(radius_squared=ib.obs[0])).wrap(inner)
+    seen = env.reset()[0]["policy"]
+    for _ in range(3):
+        limit = seen.double().clone()
+        seen *= 100.0
+        seen = env.step(torch.ones(4, 2))[0]["policy"]
+        assert bool((inner.received[-1].double().square().sum(-1, keepdim=True) <= limit).all())
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"env_ids": [0]}, {"env_ids": torch.tensor([0])}, {"options": {"reset_mask": np.arange(4) == 0}}],
+)
+def test_a_reset_of_some_rows_keeps_what_the_others_executed(named: Any) -> None:
+    inner = Vectorised()
+    env = ib.TorchFilter(RATE, previous_action=torch.zeros(2)).wrap(inner)
+    env.reset()
+    for _ in range(2):
+        env.step(torch.ones(4, 2))
+    env.reset(**named)
+    env.step(torch.full((4, 2), 0.3))
+    assert torch.allclose(inner.received[-1][:, 0], torch.tensor([0.25, 0.3, 0.3, 0.3]), atol=1e-5)
+
+
+@pytest.mark.parametrize("call", [((0, [0]), {}), (([0],), {}), ((), {"rows": [0]})])
+def test_a_reset_of_unknown_rows_is_refused_with_the_remedy(call: Any) -> None:
+    inner = Vectorised()
+    env = ib.TorchFilter(RATE, previous_action=torch.zeros(2)).wrap(inner)
+    env.reset()
+    with pytest.raises(ConfigurationError, match="env_ids="):
+        env.reset(*call[0], **call[1])
+
+
+def test_a_wrapped_environment_that_raised_must_be_reset() -> None:
+    class Failing(Vectorised):
+        def step(self, actions: Any) -> Any:
+            super().step(actions)
+            raise RuntimeError("the cable came off")
+
+    env = ib.TorchFilter(RATE, previous_action=torch.zeros(2)).wrap(Failing())
+    env.reset()
+    with pytest.raises(RuntimeError):
+        env.step(torch.ones(4, 2))
+    with pytest.raises(InvalidInputError, match=r"Call reset\(\)"):
+        env.step(torch.ones(4, 2))
+
+
 class Vectorised:
     """Takes and returns tensors as Isaac Lab's environments do; the episode of row 0 ends at every third step."""
 
@@ -125,7 +236,7 @@ class Vectorised:
     def __init__(self) -> None:
         self.received: list[Any] = []
 
-    def reset(self, seed: int | None = None) -> Any:
+    def reset(self, seed: int | None = None, env_ids: Any = None, options: Any = None) -> Any:
         return {"policy": torch.full((4, 1), 0.5)}, {}
 
     def step(self, actions: Any) -> Any:

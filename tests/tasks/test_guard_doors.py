@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import EmptySetError, InfeasibleActionError, InvalidInputError
+from inbounds.errors import (
+    ConfigurationError,
+    EmptySetError,
+    InfeasibleActionError,
+    InvalidInputError,
+    SimulationError,
+)
 from inbounds.tasks.guard import ActionGuard, Guard
 from inbounds.tasks.wrappers import AcceptReject, AugmentedMDP, ProjectAction
 from tests.slices import quick_slice
@@ -87,6 +93,83 @@ def test_an_environment_whose_reset_raised_must_be_reset_again(wrapper: Any) -> 
         env.step(np.full(2, 0.5, np.float32))
 
 
+class Showing(Counter):
+    """Shows what it is told to; the cap is announced as one number behind a picture of one number."""
+
+    def __init__(self, *shown: Any, space: Any = None) -> None:
+        super().__init__()
+        box = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+        self.observation_space = space or gymnasium.spaces.Dict({"a picture": box, "cap": box})
+        self.shown = iter(shown)
+
+    def reset(self, **options: Any) -> Any:
+        super().reset(**options)
+        return next(self.shown), {}
+
+    def _answer(self) -> Any:
+        return next(self.shown), 1.0, False, False, {}
+
+
+SOUND = {"a picture": np.zeros(1), "cap": np.array([0.1])}
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"a picture": np.full(2, 5.0), "cap": np.array([0.1])},
+        {"cap": np.array([0.1])},
+        {"a picture": np.zeros(1), "cap": np.ma.array([5.0], mask=[1])},
+        {"a picture": np.zeros(1), "cap": np.array([0.1 + 5.0j])},
+        None,
+    ],
+    ids=["longer", "missing", "masked", "complex", "nothing"],
+)
+def test_a_part_that_is_not_what_was_announced_ends_the_episode(wrapper: Any, shown: Any) -> None:
+    env = wrapper(Showing(SOUND, shown, SOUND), ib.Ball(radius_squared=ib.obs["cap", 0]))
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match=r"at every reset|Let the environment"):
+        env.step(np.zeros(2, np.float32))
+    with pytest.raises(InvalidInputError, match="reset"):
+        env.step(np.full(2, 0.9, np.float32))
+    assert len(env.unwrapped.received) == 1
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize(
+    "shown",
+    [
+        np.array([0.0, 0.1, 9.0]),
+        np.ma.array([0.0, 9.0], mask=[0, 1]),
+        np.array([0.0, 0.1 + 9.0j]),
+        ["0", "9"],
+    ],
+    ids=["longer", "masked", "complex", "text"],
+)
+def test_a_vector_that_is_not_what_was_announced_ends_the_episode(wrapper: Any, shown: Any) -> None:
+    space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    env = wrapper(Showing(np.array([0.0, 0.1]), shown, space=space), ib.Ball(radius_squared=ib.obs[-1]))
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match="Let the environment"):
+        env.step(np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize(
+    "shown", [np.ma.array([9.0], mask=[1]), np.array([0.1 + 9.0j])], ids=["masked", "complex"]
+)
+def test_a_task_refuses_numbers_of_which_a_part_would_be_dropped(shown: Any) -> None:
+    def make() -> Any:
+        return Showing(*[SOUND] * 9) if not made else Showing(SOUND, {**SOUND, "cap": shown})
+
+    made: list[int] = []
+    task = ib.Task(make, ib.Ball(radius_squared=ib.obs["cap", 0]), horizon=5)
+    made.append(1)
+    env = task.make_environment()
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match="'cap'"):
+        env.step(np.zeros(2, np.float32))
+
+
 def test_what_a_guard_further_inside_refuses_can_be_tried_again() -> None:
     env = Guard(Guard(Counter(), ib.Ball(radius_squared=0.04), task_name="inner"), SLOW)
     env.reset(seed=0)
@@ -94,6 +177,137 @@ def test_what_a_guard_further_inside_refuses_can_be_tried_again() -> None:
         env.step(np.full(2, 0.25, np.float32))
     env.step(np.full(2, 0.125, np.float32))
     assert len(env.unwrapped.received) == 1
+
+
+class Repeating(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Executes every action three times, or resets first."""
+
+    def __init__(self, env: Any, resets: bool = False) -> None:
+        super().__init__(env)
+        self.resets = resets
+
+    def step(self, action: Any) -> Any:
+        if self.resets:
+            self.env.reset()
+        return [self.env.step(action) for _ in range(3)][-1]
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize("resets", [False, True])
+def test_after_a_refusal_in_the_middle_of_a_repeated_action_comes_a_reset(wrapper: Any, resets: bool) -> None:
+    falling = ib.Box(-1.0, 0.6 - 0.3 * ib.obs[0])
+    env = wrapper(Repeating(Guard(Counter(), falling, task_name="inner"), resets), ib.Box(-1.0, 0.9))
+    env.reset(seed=0)
+    with pytest.raises(InfeasibleActionError, match="inner"):
+        env.step(np.full(2, 0.5, np.float32))
+    moved = len(env.unwrapped.received)
+    assert moved == 1
+    with pytest.raises(InvalidInputError, match=r"call env\.reset"):
+        env.step(np.full(2, -0.5, np.float32))
+    assert len(env.unwrapped.received) == moved
+
+
+def test_an_environment_that_refuses_by_itself_may_have_moved() -> None:
+    class Refusing(Counter):
+        def step(self, action: Any) -> Any:
+            super().step(action)
+            raise InfeasibleActionError("the drive refused. Take another action.")
+
+    env = Guard(Refusing(), SLOW)
+    env.reset(seed=0)
+    with pytest.raises(InfeasibleActionError, match="drive"):
+        env.step(np.full(2, 0.25, np.float32))
+    with pytest.raises(InvalidInputError, match=r"call env\.reset"):
+        env.step(np.full(2, 0.25, np.float32))
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+def test_a_wrapper_that_resets_instead_of_executing_goes_outside(wrapper: Any) -> None:
+    inside = gymnasium.wrappers.TimeLimit(gymnasium.wrappers.Autoreset(Counter()), 3)
+    with pytest.raises(ConfigurationError, match=rf"Put it outside: .*Autoreset\({wrapper.__name__}\("):
+        wrapper(inside, SLOW)
+    gymnasium.wrappers.Autoreset(wrapper(Counter(), SLOW)).reset(seed=0)
+
+
+NARROW = gymnasium.spaces.Box(-0.1, 0.1, (2,))
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_action_space_that_was_narrowed_is_refused_before_anything_moves(
+    wrapper: Any, in_place: bool
+) -> None:
+    env = wrapper(Counter(), ib.Ball(radius_squared=0.9))
+    env.reset(seed=0)
+    env.unwrapped.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))  # an equal one
+    env.step(np.full(2, 0.5, np.float32))
+    if in_place:
+        env.unwrapped.action_space.high[:] = 0.1
+    else:
+        env.unwrapped.action_space = NARROW
+    with pytest.raises(SimulationError, match=r"action space is .*now.*info\['constraint'\]"):
+        env.step(np.full(2, 0.5, np.float32))
+    assert len(env.unwrapped.received) == 1
+
+
+def test_a_task_refuses_an_action_space_that_was_narrowed() -> None:
+    made: list[Counter] = []
+
+    def make() -> Counter:
+        made.append(Counter())
+        return made[-1]
+
+    env = ib.Task(make, ib.Ball(radius_squared=0.9), horizon=5).make_environment()
+    env.reset(seed=0)
+    env.step(np.full(2, 0.5, np.float32))
+    made[-1].action_space = NARROW
+    with pytest.raises(SimulationError, match="action space"):
+        env.step(np.full(2, 0.5, np.float32))
+    assert len(made[-1].received) == 1
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((np.zeros(2), 1.0, False, {}), "a tuple of 4"),
+        ((np.zeros(2), 1.0, False, False, None), "info a dictionary"),
+    ],
+)
+def test_an_answer_that_is_none_of_gymnasiums_is_named(wrapper: Any, answer: Any, words: str) -> None:
+    class Odd(Counter):
+        def _answer(self) -> Any:
+            return answer
+
+    env = wrapper(Odd(), SLOW)
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match=words):
+        env.step(np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize("wrapper", EVERYWHERE)
+@pytest.mark.parametrize("answer", [np.zeros(2), (np.zeros(2), None)], ids=["observation", "no info"])
+def test_a_beginning_that_is_none_of_gymnasiums_is_named(wrapper: Any, answer: Any) -> None:
+    class Odd(Counter):
+        def reset(self, **options: Any) -> Any:
+            return answer
+
+    with pytest.raises(SimulationError, match="reset returned"):
+        wrapper(Odd(), SLOW).reset(seed=0)
+
+
+@pytest.mark.parametrize("flag", [np.array([True, False]), "False", b"1", []], ids=str)
+def test_a_task_needs_one_flag_for_the_end_of_an_episode(flag: Any) -> None:
+    class Odd(Counter):
+        def _answer(self) -> Any:
+            return np.zeros(2), 1.0, flag if made else False, False, {}
+
+    made: list[int] = []
+    env = ib.Task(Odd, SLOW, horizon=5).make_environment()
+    made.append(1)
+    env.reset(seed=0)
+    with pytest.raises(SimulationError, match=r"terminated is .*one flag"):
+        env.step(np.zeros(2, np.float32))
 
 
 @pytest.mark.parametrize("wrapper", EVERYWHERE)

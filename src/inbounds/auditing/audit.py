@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from inbounds.auditing.audited_policy import AuditedPolicy, open_policy
 from inbounds.constraints import Constraint
+from inbounds.constraints.arrays import require_no_mask
 from inbounds.deploy.interventions import idle_members
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConfigurationError, ConstraintError
@@ -137,8 +138,12 @@ def audit(
     for name, count in (("steps", steps), ("episodes", 1 if episodes is None else episodes)):
         if not is_whole(count, 1):
             raise ConfigurationError(
-                f"{name}={count!r}: nothing would be checked. Use 1 or more, a whole number."
+                f"{name}={count!r} is not a whole number of 1 or more, so that nothing would be checked. Use 1000, say."
             )
+    if not is_whole(seed, 0):
+        raise ConfigurationError(
+            f"seed={seed!r} is not a whole number of 0 or more, from which random numbers start. Use seed=0, say."
+        )
     chosen = make(task) if isinstance(task, str) else task
     if not isinstance(chosen, Task):
         raise ConfigurationError(
@@ -158,7 +163,8 @@ def _replay(
     safety = SafetyFilter(
         task.constraint, on_invalid_action="interior_point", dtype=executed_as, warn_after=None
     )
-    seconds, excesses, returns = np.zeros(steps), np.zeros(steps), [0.0]
+    # Lists, since an episode may end long before the largest number of steps.
+    seconds, excesses, returns = list[float](), list[float](), [0.0]
     worst: Violation | None = None
     invalid = count = 0
     before: NDArray[np.float64] = start
@@ -166,10 +172,12 @@ def _replay(
 
     def act(observation: NDArray[np.float64]) -> NDArray[np.floating]:
         nonlocal invalid, worst
+        # Copies: a policy that writes into what it is shown must not move the set by which it is judged.
+        shown = observation.copy(), before.copy()
         began = time.perf_counter()
-        proposed = policy.ask(observation, before)
+        proposed = policy.ask(*shown)
         spent = time.perf_counter() - began
-        seconds[count] = spent if policy.seconds is None else policy.seconds()
+        seconds.append(spent if policy.seconds is None else policy.seconds())
         action = _typed(proposed, task.action_size, executed_as)
         executed = safety.correct(observation, action, previous_action=before)
         if np.isfinite(action).all():
@@ -179,7 +187,7 @@ def _replay(
         if not excess <= 0.0 and (worst is None or excess > worst.excess):
             reason = safety.interventions()[-1].reason
             worst = Violation(count, len(returns) - 1, excess, reason, action.tolist())
-        excesses[count] = excess
+        excesses.append(excess)
         return executed
 
     with contextlib.closing(environment):
@@ -195,7 +203,7 @@ def _replay(
             if count == steps or (episodes is not None and len(returns) > episodes):
                 break
     whole = returns[:-1]
-    is_violation = ~(excesses[:count] <= 0.0)
+    is_violation = ~(np.array(excesses) <= 0.0)
     acceptance = policy.acceptance() if policy.acceptance else 1.0 - float(is_violation.mean())
     return Certificate(
         policy=policy.name,
@@ -210,13 +218,13 @@ def _replay(
         episodes=len(whole),
         violations=int(is_violation.sum()),
         invalid_actions=invalid,
-        worst_excess=float(excesses[:count].max()),
+        worst_excess=max(excesses),
         worst=worst,
         acceptance=acceptance,
         own_projections=policy.projections() if policy.projections else None,
         interventions=int(safety.metrics()["interventions"]),
         mean_return=float(np.mean(whole)) if whole else None,
-        latency=_latency(seconds[:count]),
+        latency=_latency(np.array(seconds)),
         notes=_notes(policy, task, safety if count >= STEPS_BEFORE_IDLE else None),
         provenance=_provenance(),
     )
@@ -225,12 +233,13 @@ def _replay(
 def _typed(proposed: Any, size: int, dtype: np.dtype[Any]) -> NDArray[np.floating]:
     """Return what the environment would execute; anything else becomes NaN, which counts as a violation."""
     try:
+        require_no_mask("action", proposed)
         array = np.asarray(proposed)
         if array.shape == (size,) and array.dtype.kind in "fiu":
             with np.errstate(over="ignore"):
                 typed: NDArray[np.floating] = array.astype(dtype)
             return typed
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # a refused mask among them
         pass
     return np.full(size, np.nan, dtype=dtype)
 

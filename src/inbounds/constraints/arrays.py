@@ -38,6 +38,11 @@ def is_traced(array: Array) -> bool:
     return isinstance(array, jax.core.Tracer)
 
 
+def is_tensor(value: Any) -> bool:
+    """Tell whether a value is a tensor of torch, without importing torch."""
+    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
+
+
 def is_array(value: object) -> bool:
     """Tell whether a value already belongs to an array library."""
     if isinstance(value, np.ndarray):
@@ -123,6 +128,49 @@ def require_no_mask(name: str, value: Any) -> None:
         )
 
 
+def require_values(name: str, tensor: Array) -> None:
+    """Refuse tensors that hold no number for every entry: sparse ones, and shapes without values."""
+    if str(tensor.layout) != "torch.strided" or tensor.is_meta:
+        kind = "on the device 'meta'" if tensor.is_meta else f"of layout {tensor.layout}"
+        raise InvalidInputError(
+            f"the {name} are a tensor {kind}, which does not hold a number for every entry. Pass a dense one: "
+            f"tensor.to_dense()."
+        )
+
+
+def as_numpy(name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Return real numbers of any library as an array of numpy, of their own type; all else is refused.
+
+    What lies below a mask, or beside a real part, is not to be dropped on the way.
+    """
+    if type(value) is np.ndarray:
+        array: np.ndarray[Any, Any] = value
+    else:
+        for part in value if isinstance(value, list | tuple) else (value,):
+            require_no_mask(name, part)
+        try:
+            array = np.asarray(detached(value))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise _no_numbers(name, str(error)) from error
+    if array.dtype.kind in "fiub":
+        return array
+    if array.dtype.kind in "cSUMm":
+        raise _no_numbers(name, f"it has type {array.dtype}")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _no_numbers(name, str(error)) from error
+
+
+def _no_numbers(name: str, why: str) -> InvalidInputError:
+    return InvalidInputError(f"the {name} is not an array of real numbers ({why}). Pass a vector of floats.")
+
+
+def detached(value: Any) -> Any:
+    """Return a tensor of torch without its gradient, which numpy does not read; anything else as it is."""
+    return value.detach() if is_tensor(value) else value
+
+
 def require_finite(name: str, array: Array) -> float:
     """Refuse NaN and infinities wherever values are known; a traced array is checked by comparison instead.
 
@@ -184,7 +232,7 @@ def convert(array: Array, xp: Any, dtype: Any, device: Any = None) -> Array:
         return xp.asarray(np.array(array), dtype=dtype, device=device)
     if namespace_of(array) is xp:
         return array if array.dtype == dtype else xp.astype(array, dtype)
-    return convert(np.asarray(array), xp, dtype, device)
+    return convert(np.asarray(detached(array)), xp, dtype, device)
 
 
 def rounded_within(array: Array, xp: Any, dtype: Any) -> Array:

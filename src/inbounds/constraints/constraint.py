@@ -148,7 +148,8 @@ class Constraint(abc.ABC):
         if not is_traced(accepted) and accepted.shape == original.shape[:-1] and is_everywhere(accepted):
             return original
         with np.errstate(all="ignore"):  # a step that overflows is not accepted, and another one follows
-            moved = self.settled(at, self.nearest(at, array), original.dtype, refuses=True)
+            point = at.one_action(self, "nearest", self.nearest(at, array), array.shape)
+            moved = self.settled(at, point, original.dtype, refuses=True)
         if is_traced(moved):
             moved = xp.where(xp.all(xp.isfinite(array), axis=-1)[..., None], moved, float("nan"))
         elif moved.ndim == 1:
@@ -165,7 +166,7 @@ class Constraint(abc.ABC):
         """
         at, size = self.situation_without_action(observation, dimension, previous_action)
         with np.errstate(all="ignore"):
-            point = self.interior(at, size)
+            point = at.one_action(self, "interior", self.interior(at, size), (size,))
             self.require_nonempty(at, self.tightened_excess(at, point), size)
         if is_traced(point):
             point = at.xp.where(self.accepts(at, point)[..., None], point, float("nan"))
@@ -320,7 +321,7 @@ class Constraint(abc.ABC):
         itself.
         """
         xp = at.xp
-        centre = self.interior(at, point.shape[-1])
+        centre = at.one_action(self, "interior", self.interior(at, point.shape[-1]), point.shape)
         inside = self.tightened_excess(at, centre)
         self.require_nonempty(at, inside, point.shape[-1])
         rounding = float(np.finfo(np.float32).eps)

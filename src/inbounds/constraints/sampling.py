@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,7 +232,7 @@ def shape_of(constraint: Constraint, at: Situation, dimension: int, *, refuses: 
     """Return where a walk starts and which way it goes; for a constant set this is found once, on the host."""
     if not constraint.is_constant():
         return _measured(constraint, at, dimension, refuses)
-    shapes = _shapes.setdefault(constraint, {})
+    shapes: dict[int, Shape] = constraint.__dict__.setdefault("_shapes", {})
     if dimension not in shapes:
         shapes[dimension] = _measured(constraint, read_situation(np.zeros(1), None, None), dimension, refuses)
     centre, ways = (convert(part, at.xp, at.dtype, at.device) for part in shapes[dimension])
@@ -332,6 +331,3 @@ def _refuse(constraint: Constraint) -> None:
         f"{constraint.formula()} is unbounded, so that nothing can be drawn uniformly from it. "
         f"Intersect it with a box: constraint & Box(low, high)."
     )
-
-
-_shapes: weakref.WeakKeyDictionary[Constraint, dict[int, Shape]] = weakref.WeakKeyDictionary()

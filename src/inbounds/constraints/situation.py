@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -108,6 +107,24 @@ class Situation(NamedTuple):
 
         return self._replace(observation=here(self.observation), previous_action=here(self.previous_action))
 
+    def one_action(self, constraint: Any, method: str, point: Array, shape: Any) -> Array:
+        """Return what a method of a set answers for actions of a shape; another shape would be repeated to fit."""
+        own, wanted = tuple(np.shape(point)), tuple(shape)
+        if own == wanted:
+            return point
+        lead = np.broadcast_shapes(wanted[:-1], self.batch)
+        sides = zip(reversed(own[:-1]), reversed(lead), strict=False)
+        if (
+            own[-1:] != wanted[-1:]
+            or len(own) > len(lead) + 1
+            or any(one not in (1, most) for one, most in sides)
+        ):
+            raise ConstraintError(
+                f"{type(constraint).__name__}.{method} returned an array of shape {own}, but one action of shape "
+                f"{(*lead, *wanted[-1:])} is expected. Correct the method."
+            )
+        return point
+
     def _computed(self, parameter: Expression, what: str) -> Array:
         """Return the value or the magnitude of an expression, computed once for the same arrays."""
         if self.known is None:
@@ -162,8 +179,6 @@ class Situation(NamedTuple):
 OF_ENTRIES = ("low", "high", "weights", "delta", "previous")
 """Arguments with one number for each entry of an action, or a single one for all."""
 
-_open: weakref.WeakKeyDictionary[Any, list[OpenReading]] = weakref.WeakKeyDictionary()
-
 
 class OpenReading(NamedTuple):
     """An argument such as `obs[2:]`, whose length only an observation tells, and how long it must be."""
@@ -176,7 +191,8 @@ class OpenReading(NamedTuple):
 
 def open_readings(constraint: Any) -> list[OpenReading]:
     """Return the arguments of a set and of those that it is made of whose length has to be looked at."""
-    known = _open.get(constraint)
+    # With the set itself: one that is compared by its content may have no hash, or that of another one.
+    known: list[OpenReading] | None = constraint.__dict__.get("_open_readings")
     if known is not None:
         return known
     found, parameters = list[OpenReading](), constraint.parameters()
@@ -195,7 +211,7 @@ def open_readings(constraint: Any) -> list[OpenReading]:
                 else parameters["A"].shape
             )
             found.append(OpenReading(f"b of {type(constraint).__name__}", value, rows[0]))
-    _open[constraint] = found
+    constraint.__dict__["_open_readings"] = found
     return found
 
 

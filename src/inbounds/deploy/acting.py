@@ -5,7 +5,7 @@ The numbers are those of `inbounds.policies.networks` and `inbounds.policies.hea
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
-from inbounds.constraints.arrays import Array, all_finite
+from inbounds.constraints.arrays import Array, all_finite, as_numpy
 from inbounds.constraints.ellipsoid import Ball
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.level_set import LevelSet, PowerBudget, WeightedL1
@@ -22,7 +22,7 @@ from inbounds.constraints.situation import Situation
 from inbounds.errors import InvalidInputError
 from inbounds.policies.box import ActionBox, FloatArray
 from inbounds.policies.gaussian import LOG_STD_MAX, LOG_STD_MIN, MOST_OUT
-from inbounds.policies.heads import Head, Layers, Parameters, Query, SquashedGaussian
+from inbounds.policies.heads import Head, Layers, Parameters, SquashedGaussian, query_of
 
 Vector = NDArray[np.float64]
 Membership = Callable[[Vector, Vector | None, Array], Array]
@@ -202,6 +202,9 @@ PROJECTED, UNANSWERED = -1, -2
 """In place of the number of the accepted proposal: none was, or no action could be found (an empty set, NaN)."""
 UNDECIDED = -3
 
+MOST, SQUARE = float(np.finfo(np.float32).max), 1e76
+"""The largest entry that a network can read, and a number below the square of it."""
+
 
 class Decision(NamedTuple):
     """An action, and the number of the proposal that it is."""
@@ -272,6 +275,13 @@ class Policy:
             f"Policy({self.observation_size} observed numbers -> {self.action_size} of an action, first feasible of "
             f"{self.proposals}{weights}: {self.constraint.formula()})"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make the policy again, in a copy or another process: what was prepared are functions."""
+        prepared = ("forward", "_fast", "_tests")
+        state = {name: value for name, value in self.__dict__.items() if name not in prepared}
+        make = functools.partial(type(self), preference=self.preference, rng=self.rng)
+        return make, (self.head, self.parameters, self.box, self.constraint), state
 
     def act(self, observation: Any, deterministic: bool = False, *, previous_action: Any = None) -> Single:
         """Return a feasible action in the units that `env.step` receives."""
@@ -360,19 +370,15 @@ class Policy:
 
     def _place(self, observation: Any, previous_action: Any) -> Place:
         """Check what the policy is told; the constraint is then asked without checking it again."""
-        try:
-            seen = np.asarray(observation, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise self._refused(observation, "no numbers") from error
-        # A sum of squares that is finite tells fastest that every entry is.
-        if seen.shape != self._shape or not (math.isfinite(seen.dot(seen)) or all_finite(seen)):
+        seen = np.asarray(as_numpy("observation", observation), dtype=np.float64)
+        # A sum of squares that is small tells fastest that every entry is.
+        if seen.shape != self._shape or not (
+            seen.dot(seen) < SQUARE or np.abs(seen).max(initial=0.0) <= MOST
+        ):
             raise self._refused(observation, str(seen.shape))
         if previous_action is None:
             return Place(seen, None)
-        try:
-            before = np.asarray(previous_action, dtype=np.float64)
-        except (TypeError, ValueError):
-            before = np.empty(0)
+        before = np.asarray(as_numpy("previous action", previous_action), dtype=np.float64)
         if before.shape != (self.action_size,) or not all_finite(before):
             raise InvalidInputError(
                 f"the previous action is {previous_action}, but {self.action_size} finite numbers are expected. "
@@ -382,17 +388,11 @@ class Policy:
 
     def _refused(self, observation: Any, kind: str) -> InvalidInputError:
         return InvalidInputError(
-            f"the policy expects one finite observation of {self.observation_size} entries, got {kind}: "
-            f"{observation}. Pass all that the task returned, a previous action that it appends included."
+            f"the policy expects one observation of {self.observation_size} finite entries that float32 can hold, got "
+            f"{kind}: {observation}. Pass all that the task returned, a previous action that it appends included."
         )
 
     def _refused_noise(self, kind: str) -> InvalidInputError:
         return InvalidInputError(
             f"finite noise of shape (N, {self.action_size}) is expected, got {kind}. Pass one row for each proposal."
         )
-
-
-def query_of(observation: Any, previous_action: Any, output: Any, noise: Any) -> Query:
-    """Return one state as a batch of one, against which rows of noise broadcast; `output` is (1, outputs)."""
-    before = None if previous_action is None else previous_action[None, :]
-    return Query(observation[None, :], output, noise, before)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from inbounds.constraints import Constraint, Polytope, RateLimit, Shell, SumBand
-from inbounds.constraints.arrays import all_finite, largest_size, require_no_mask, worst_row
+from inbounds.constraints import Constraint, Intersection, Polytope, RateLimit, Shell, SumBand, Union
+from inbounds.constraints.arrays import all_finite, as_numpy, largest_size, namespace_of, worst_row
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.references import Reference
 from inbounds.constraints.situation import Situation, require_fitting
@@ -35,28 +37,41 @@ def proposer(policy: Any, deterministic: bool = False) -> Proposer:
     if hasattr(policy, "act"):
         known = inspect.signature(policy.act).parameters
         fixed = {"deterministic": deterministic} if "deterministic" in known else {}
-        if "previous_action" in known:
-            return lambda observation, before: policy.act(observation, previous_action=before, **fixed)
-        return lambda observation, _: policy.act(observation, **fixed)
+        return functools.partial(_acting_after if "previous_action" in known else _acting, policy, fixed)
     if hasattr(policy, "predict"):
-        return lambda observation, _: policy.predict(observation, deterministic=deterministic)[0]
+        return functools.partial(_predicting, policy, deterministic)
     if callable(policy):
-        return lambda observation, _: policy(observation)
+        return functools.partial(_called, policy)
     raise ConfigurationError(
         f"{policy!r} cannot be asked for an action. Pass an object with act(observation) or "
         f"predict(observation), or a function."
     )
 
 
+# Functions of the module, since a filter may be sent to another process.
+
+
+def _acting_after(policy: Any, fixed: dict[str, bool], observation: Any, before: Any) -> Any:
+    return policy.act(observation, previous_action=before, **fixed)
+
+
+def _acting(policy: Any, fixed: dict[str, bool], observation: Any, before: Any) -> Any:
+    return policy.act(observation, **fixed)
+
+
+def _predicting(policy: Any, deterministic: bool, observation: Any, before: Any) -> Any:
+    return policy.predict(observation, deterministic=deterministic)[0]
+
+
+def _called(policy: Any, observation: Any, before: Any) -> Any:
+    return policy(observation)
+
+
 def vector(name: str, value: Any, dtype: type[np.float64] | None = np.float64) -> NDArray[Any]:
     """Return one vector of real numbers, of its own type for `dtype=None`; anything else is refused."""
-    require_no_mask(name, value)
-    try:
-        array = np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(
-            f"the {name} is not an array of numbers ({error}). Pass a vector of floats."
-        ) from error
+    array = as_numpy(name, value)
+    if dtype is not None and array.dtype != dtype:
+        array = array.astype(dtype)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidInputError(
             f"the {name} is {array.dtype} of shape {array.shape}, but one vector of real numbers is expected. "
@@ -69,6 +84,10 @@ Vector = NDArray[np.float64]
 Action = NDArray[np.floating]
 """float32 or float64, as it leaves."""
 Choice = Literal["quickest", "ray", "projection"]
+
+Fallback = Literal["refuse", "hold", "interior_point"]
+"""What to do without an observation or an action that can be trusted."""
+FALLBACKS = get_args(Fallback)
 
 SHRINKAGE = (1.0, 1.0 - 1e-6, 1.0 - 1e-4, 1.0 - 1e-2)
 """Shares of the way to the boundary that are tried in turn, since rounding may carry a point over it."""
@@ -133,7 +152,11 @@ class Correction:
                 # A point that overflowed is not feasible, and is not taken.
                 with np.errstate(all="ignore"):
                     for point in way(place, action):
-                        if all_finite(point) and self.excess(place, point) <= 0.0:
+                        if (
+                            point.shape == action.shape
+                            and all_finite(point)
+                            and self.excess(place, point) <= 0.0
+                        ):
                             return Moved(point, kind)
             except ConstraintError as error:
                 # What another way found, such as that the set is not convex, tells more than that it seems empty.
@@ -165,7 +188,8 @@ class Correction:
     def _centre_at(self, at: Situation, size: int) -> Vector:
         if self._centre is not None:
             return self._centre
-        centre: Vector = self.constraint.interior(at, size)
+        point = self.constraint.interior(at, size)
+        centre: Vector = at.one_action(self.constraint, "interior", point, (size,))
         self.constraint.require_nonempty(at, self.constraint.tightened_excess(at, centre), size)
         if self.is_constant:
             self._centre = centre
@@ -187,12 +211,39 @@ class Correction:
         yield self.centre(place, action.size).astype(action.dtype)
 
 
+def parts_of(constraint: Constraint) -> Iterator[Constraint]:
+    """Yield a set and all sets that it is made of, however they are joined."""
+    yield constraint
+    for value in constraint.parameters().values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, Constraint):
+                yield from parts_of(part)
+
+
+def expressions_of(constraint: Constraint) -> Iterator[Expression]:
+    """Yield all that a set and its members read or compute from the state."""
+    for part in parts_of(constraint):
+        for value in part.parameters().values():
+            yield from (
+                one
+                for one in (value if isinstance(value, tuple | list) else (value,))
+                if isinstance(one, Expression)
+            )
+
+
+def reads_previous_action(constraint: Constraint) -> bool:
+    """Tell whether a set depends on the action that was executed before."""
+    read = (reference for expression in expressions_of(constraint) for reference in expression.references())
+    return any(reference.source == "previous_action" for reference in read)
+
+
 def reads_observation(constraint: Constraint) -> bool:
     """Tell whether the set cannot be known without an observation; one that reads the previous action alone can."""
-    for member in constraint.members():
-        values = (value for value in member.parameters().values() if isinstance(value, Expression))
+    for part in parts_of(constraint):
+        values = (value for value in part.parameters().values() if isinstance(value, Expression))
         read = [reference for value in values for reference in value.references()]
-        if any(one.source == "observation" for one in read) or (not read and not member.is_constant()):
+        is_joined = isinstance(part, Intersection | Union)
+        if any(one.source == "observation" for one in read) or not (read or is_joined or part.is_constant()):
             return True
     return False
 
@@ -224,12 +275,54 @@ def leaving_type(dtype: DTypeLike) -> np.dtype[Any]:
     return chosen
 
 
-def observed_previous(constraint: Constraint) -> list[Reference]:
-    """Return where an observation holds the previous action itself, as far as rate limits say so."""
-    limits = [member.previous for member in constraint.members() if isinstance(member, RateLimit)]
-    return [
-        read
-        for read in limits
-        if isinstance(read, Reference)
-        and (read.source, read.scale, read.offset, read.part) == ("observation", 1.0, 0.0, None)
-    ]
+def require_fallbacks(chosen: Mapping[str, str]) -> None:
+    """Refuse names of no fallback."""
+    for name, value in chosen.items():
+        if value not in FALLBACKS:
+            raise ConfigurationError(f"{name}={value!r} is unknown. Choose from {', '.join(FALLBACKS)}.")
+
+
+def observed_previous(constraint: Constraint, fallbacks: Mapping[str, str]) -> list[Reference]:
+    """Return where an observation holds the previous action, as far as rate limits say so.
+
+    Without an observation, a fallback writes there what was executed since; where it could not, it is refused.
+    """
+    limits = [part.previous for part in parts_of(constraint) if isinstance(part, RateLimit)]
+    read = [one for one in limits if isinstance(one, Expression)]
+    observed = [one for one in read if any(part.source == "observation" for part in one.references())]
+    found = [one for one in observed if isinstance(one, Reference) and is_written_exactly(one)]
+    answering = [f"{name}={value!r}" for name, value in fallbacks.items() if value != "refuse"]
+    if answering and len(found) < len(observed):
+        other = next(one for one in observed if one not in found)
+        raise ConfigurationError(
+            f"{answering[0]} counts from the action that was executed last, but the limit on changes reads {other}, "
+            f"into which an action cannot be written without rounding. Let it read entries as they are, "
+            f"ib.RateLimit(delta, previous=ib.obs[a:b]), or ib.previous_action; or choose 'refuse'."
+        )
+    return found
+
+
+def is_written_exactly(reading: Reference) -> bool:
+    """Tell whether entries can be found that read as any given numbers: a power of two loses none of their digits."""
+    return reading.offset == 0.0 and abs(math.frexp(reading.scale)[0]) == 0.5
+
+
+def recalled(readings: Sequence[Reference], last: Any, executed: Any) -> Any:
+    """Return observations, (..., n), in which the readings give the actions, (..., d), that were executed since.
+
+    Arrays are numpy's or torch's, both of float64.
+    """
+    xp, now = namespace_of(last), last + 0.0
+    for reading in readings:
+        places = np.ravel(reading.read_unscaled(np.arange(last.shape[-1]))).tolist()
+        # One entry may stand for all of an action; whether it can is seen below.
+        now[..., places] = executed[..., : len(places)] / reading.scale
+    for reading in readings:
+        read = reading.read(now)
+        read = read[..., None] if isinstance(reading.indices, int) else read
+        if not bool(xp.all(read == executed)):
+            raise InvalidInputError(
+                f"without an observation, what was executed last cannot be read from {reading}: {executed}. Nothing "
+                f"was executed. Let the limit on changes read one entry for each of the action, or ib.previous_action."
+            )
+    return now

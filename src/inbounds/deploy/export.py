@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from inbounds.constraints import Constraint
-from inbounds.constraints.expressions import Expression
 from inbounds.constraints.references import Reference
-from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy, query_of
+from inbounds.deploy.acting import PROJECTED, UNANSWERED, Policy
+from inbounds.deploy.correction import expressions_of, reads_previous_action
 from inbounds.deploy.onnx_namespace import Namespace, new_namespace
 from inbounds.deploy.policy import (
     ARRAYS,
@@ -32,7 +31,7 @@ from inbounds.deploy.policy import (
 )
 from inbounds.errors import ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
-from inbounds.policies.heads import named_arrays
+from inbounds.policies.heads import named_arrays, query_of
 from inbounds.reading import FINITE, NUMBER, Whole, read_object
 from inbounds.storage.files import write_folder
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum, checksum_of_json
@@ -108,25 +107,6 @@ def _decision(
 
     chosen: tuple[Any, Any] = xp.cond(xp.take(is_accepted, first, axis=0), accepted, projected)
     return chosen
-
-
-def reads_previous_action(constraint: Constraint) -> bool:
-    """Tell whether a set depends on the action that was executed before."""
-    return any(
-        reference.source == "previous_action"
-        for expression in expressions_of(constraint)
-        for reference in expression.references()
-    )
-
-
-def expressions_of(constraint: Constraint) -> Iterator[Expression]:
-    """Yield all that a set and its members read or compute from the state."""
-    for value in constraint.parameters().values():
-        for part in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(part, Expression):
-                yield part
-            elif isinstance(part, Constraint):
-                yield from expressions_of(part)
 
 
 DEFAULT_FOLDER = "exported"

@@ -90,7 +90,24 @@ class Intervention:
         return {**facts, "reason": self.reason, **numbers, **arrays}
 
 
-class InterventionLog:
+class Locked:
+    """Something with a lock, of which a copy, here or in another process, gets a new one."""
+
+    def __init__(self) -> None:
+        """Make the lock; who holds it may take it again."""
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the lock."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take it over."""
+        self.__dict__.update(state)
+        Locked.__init__(self)
+
+
+class InterventionLog(Locked):
     """Keeps the last interventions and counts everything; one thread may write while others read.
 
     Readers hold the lock only while they copy, so a scrape delays an action by microseconds.
@@ -100,7 +117,7 @@ class InterventionLog:
         """Keep the last `size` interventions; older ones stay in the counters alone."""
         if not isinstance(size, int | np.integer) or size < 1:
             raise ConfigurationError(f"log_size={size}, but at least one intervention must fit. Use 1000.")
-        self._lock = threading.Lock()
+        super().__init__()
         self._ring: deque[Intervention] = deque(maxlen=size)
         self._kinds: dict[str, int] = dict.fromkeys(KINDS, 0)
         self._causes: dict[str, int] = dict.fromkeys(CAUSES, 0)
@@ -209,12 +226,12 @@ BLOCK = 256
 """How many proposals are collected before they are counted together, which costs less than one at a time."""
 
 
-class LimitCounts:
+class LimitCounts(Locked):
     """Counts how often proposals break each limit of a set or come near it; one thread writes, others may read."""
 
     def __init__(self) -> None:
         """Count nothing yet: how many limits there are is told by the first proposal."""
-        self._lock = threading.Lock()
+        super().__init__()
         self._waiting: deque[NDArray[np.float64]] = deque()
         self._broken = self._near = np.zeros(0, dtype=np.int64)
         self._least = self._widest = np.zeros(0)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,11 +18,14 @@ from inbounds.deploy.correction import (
     Action,
     Choice,
     Correction,
+    Fallback,
     Place,
     Vector,
     leaving_type,
     observed_previous,
     proposer,
+    recalled,
+    require_fallbacks,
     vector,
 )
 from inbounds.deploy.interventions import (
@@ -33,14 +35,12 @@ from inbounds.deploy.interventions import (
     Kind,
     LimitCounts,
     LimitUse,
+    Locked,
     idle_members,
     told,
 )
 from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
 
-Fallback = Literal["refuse", "hold", "interior_point"]
-"""What to do without an observation or an action that can be trusted."""
-FALLBACKS = ("refuse", "hold", "interior_point")
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -56,7 +56,7 @@ class Checked(NamedTuple):
     rejected: int
 
 
-class SafetyFilter:
+class SafetyFilter(Locked):
     """Returns a in C(s) for every observation s: the first feasible proposal, or else one that is moved inside.
 
     An action passes untouched if g(s, a) <= 0 in float64, with no tolerance. Otherwise the policy may propose
@@ -109,6 +109,7 @@ class SafetyFilter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Check the choices; nothing is computed yet."""
+        super().__init__()
         if not isinstance(constraint, Constraint):
             raise ConfigurationError(
                 f"a SafetyFilter needs a constraint, not {constraint!r}. Pass one, such as task.constraint."
@@ -118,9 +119,7 @@ class SafetyFilter:
             "on_stale_observation": on_stale_observation,
             "on_invalid_action": on_invalid_action,
         }
-        for name, value in chosen.items():
-            if value not in FALLBACKS:
-                raise ConfigurationError(f"{name}={value!r} is unknown. Choose from {', '.join(FALLBACKS)}.")
+        require_fallbacks(chosen)
         if correction not in ("quickest", "ray", "projection"):
             raise ConfigurationError(
                 f"correction={correction!r} is unknown. Choose 'quickest', 'ray' or 'projection'."
@@ -152,11 +151,11 @@ class SafetyFilter:
             "invalid action": on_invalid_action,
         }
         self._dtype = None if dtype is None else leaving_type(dtype)
-        self._previous_in = observed_previous(constraint)
+        answering = {name: value for name, value in chosen.items() if name != "on_invalid_action"}
+        self._previous_in = observed_previous(constraint, answering)
         self._clock = clock
         self._log = InterventionLog(log_size)
         self._limits, self.warn_after = LimitCounts(), warn_after
-        self._acting = threading.RLock()
         self.reset(previous_action)
 
     def __repr__(self) -> str:
@@ -168,7 +167,7 @@ class SafetyFilter:
 
     def reset(self, previous_action: Any = None) -> None:
         """Begin anew: forget the last observation and action; `previous_action` is what was executed last."""
-        with self._acting:
+        with self._lock:
             self._observation: Vector | None = None
             self._executed: Action | None = None
             self._before: Vector | None = None
@@ -188,15 +187,17 @@ class SafetyFilter:
         ask = self._ask
         if ask is None:
             raise ConfigurationError("this filter has no policy. Pass one: SafetyFilter(constraint, policy).")
-        with self._acting:
+        with self._lock:
             before = self._before_of(previous_action)
-            return self._filtered(observation, stamp, before, lambda: ask(observation, before))
+            # A copy: a policy may write into what it is told, and must not move the limit on changes.
+            shown = None if before is None else before.copy()
+            return self._filtered(observation, stamp, before, lambda: ask(observation, shown))
 
     def correct(
         self, observation: Any, action: Any, *, stamp: float | None = None, previous_action: Any = None
     ) -> Action:
         """Return the action itself if it is feasible, and otherwise one that is; see `act` for the rest."""
-        with self._acting:
+        with self._lock:
             before = self._before_of(previous_action)
             return self._filtered(observation, stamp, before, lambda: action, asks=1)
 
@@ -307,9 +308,13 @@ class SafetyFilter:
                 f"stale_after={self.stale_after} was set, but the age of this observation is unknown. Pass "
                 f"stamp=, the time by the filter's clock when it was measured."
             )
-        if not isinstance(stamp, int | float | np.number):
-            raise InvalidInputError(f"stamp={stamp!r} is not a time. Pass seconds by the filter's clock.")
-        age = self._clock() - stamp
+        now = self._clock()
+        for name, value in (("stamp", stamp), ("clock()", now)):
+            if not isinstance(value, int | float | np.floating | np.integer):
+                raise InvalidInputError(
+                    f"{name}={value!r} is not a time. Pass seconds by the filter's clock."
+                )
+        age = now - stamp
         if age < -self.stale_after:
             raise InvalidInputError(
                 f"stamp={stamp} lies {-age:.3g} s ahead of the filter's clock, so that the age is unknown. Take stamps "
@@ -321,14 +326,8 @@ class SafetyFilter:
     def _recalled(self, before: Vector | None) -> Vector | None:
         """Return the last good observation; where it holds the action before it, what was executed since."""
         last = self._observation
-        if last is None or before is None or not self._previous_in:
-            return last
-        recalled = last.copy()
-        for reference in self._previous_in:
-            places = np.atleast_1d(reference.read_unscaled(np.arange(last.size))).astype(np.int64)
-            if places.size == before.size:
-                recalled[places] = before
-        return recalled
+        is_kept = last is None or before is None or not self._previous_in
+        return last if is_kept else cast(Vector, recalled(self._previous_in, last, before))
 
     def _stand_in(self, cause: Cause, place: Place) -> Action:
         """Return the action that the user chose for want of a better one, feasible where we stood last."""

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from inbounds.constraints import Constraint
-from inbounds.constraints.arrays import namespace_of
-from inbounds.constraints.expressions import Expression
+from inbounds.constraints.arrays import is_tensor, namespace_of, require_values
+from inbounds.deploy.correction import (
+    Fallback,
+    observed_previous,
+    reads_previous_action,
+    recalled,
+    require_fallbacks,
+)
 from inbounds.errors import ConfigurationError, InfeasibleActionError, InvalidInputError
 
 Tensor = Any
 """A torch.Tensor; torch is not imported here."""
-Fallback = Literal["refuse", "hold", "interior_point"]
-FALLBACKS = ("refuse", "hold", "interior_point")
-COUNTERS = (
-    "calls",
-    "actions",
-    "passed",
-    "interventions",
-    "interventions_projection",
-    "interventions_interior_point",
-    "interventions_hold",
-    "causes_infeasible_action",
-    "causes_invalid_action",
-    "causes_invalid_observation",
-)
+KINDS = ("projection", "interior_point", "hold")
+CAUSES = ("infeasible_action", "invalid_action", "invalid_observation")
+COUNTERS = ("calls", "actions", "passed", "interventions", *(f"interventions_{kind}" for kind in KINDS))
+COUNTERS = (*COUNTERS, *(f"causes_{cause}" for cause in CAUSES))
 
 
 class TorchFilter:
@@ -66,13 +63,12 @@ class TorchFilter:
                 f"a TorchFilter needs a constraint, not {constraint!r}. Pass one, such as ib.Ball(radius_squared=1.0)."
             )
         chosen = {"on_invalid_observation": on_invalid_observation, "on_invalid_action": on_invalid_action}
-        for name, value in chosen.items():
-            if value not in FALLBACKS:
-                raise ConfigurationError(f"{name}={value!r} is unknown. Choose from {', '.join(FALLBACKS)}.")
+        require_fallbacks(chosen)
         self.constraint, self.observation = constraint, observation
         self._on_invalid_observation, self._on_invalid_action = on_invalid_observation, on_invalid_action
         self._first = previous_action
         self._reads_previous = reads_previous_action(constraint)
+        self._previous_in = observed_previous(constraint, {"on_invalid_observation": on_invalid_observation})
         if self._reads_previous and previous_action is None:
             raise ConfigurationError(
                 f"{constraint.formula()} reads the previous action, and an episode begins without one. Pass "
@@ -104,13 +100,17 @@ class TorchFilter:
         actions = self._typed(actions)
         seen = self._rows_of(observations, actions)
         xp, count = namespace_of(actions), actions.shape[0]
+        if not count:  # nothing is asked for, and nothing is to be remembered
+            self._counts["calls"] += 1
+            self.is_corrected = actions.new_zeros(0).bool()
+            return actions.clone()
         executed, before = self._memory(actions)
         has_acted = self._has_acted if self._has_acted is not None else actions.new_zeros(count).bool()
 
         is_sound = has_acted | True
         if seen is not None:
             is_sound = xp.isfinite(seen).all(-1)
-            seen = self._with_last_good(seen, is_sound, has_acted)
+            seen = self._with_last_good(seen, is_sound, has_acted, executed)
         is_finite = xp.isfinite(actions).all(-1)
         self._refuse_unfit(is_sound, is_finite)
         is_known = is_sound & is_finite
@@ -169,10 +169,17 @@ class TorchFilter:
                 f"ended has shape {tuple(ended.shape)}, but there are {self._has_acted.shape[0]} rows. Pass "
                 f"terminated | truncated, with one entry per environment."
             )
-        self._executed = namespace_of(ended).where(
-            ended[:, None], self._start(self._executed), self._executed
-        )
+        start = self._start(self._executed)
+        self._executed = namespace_of(ended).where(ended[:, None], start, self._executed)
         self._has_acted = self._has_acted & ~ended
+
+    def begin(self, rows: Any = None) -> None:
+        """Begin an episode in rows that are named by their numbers or marked, in all rows for None."""
+        if rows is None or self._has_acted is None:
+            return self.reset()
+        ended = self._has_acted & False
+        ended[rows if is_tensor(rows) or isinstance(rows, slice) else np.asarray(rows).tolist()] = True
+        return self.reset(ended)
 
     def metrics(self) -> dict[str, int]:
         """Return the counters: calls, actions (rows), those that passed, interventions by kind and cause."""
@@ -200,13 +207,10 @@ class TorchFilter:
         return ask(here, *what, previous_action=last)
 
     def _interior(self, rows: Tensor, seen: Tensor | None, before: Tensor | None, actions: Tensor) -> Tensor:
+        ask = functools.partial(self.constraint.interior_point, dimension=actions.shape[-1])
         if seen is None and before is None:  # no tensor tells the device
-            point = self.constraint.interior_point(None, dimension=actions.shape[-1])
-            return actions.new_tensor(np.asarray(point))
-        size = actions.shape[-1]
-        here, last = (None if part is None else part[rows] for part in (seen, before))
-        point = self.constraint.interior_point(here, dimension=size, previous_action=last)
-        return point.to(actions.dtype)
+            return actions.new_tensor(np.asarray(ask(None)))
+        return self._asked(ask, rows, seen, before).to(actions.dtype)
 
     def _choosing(self, fallback: str, is_sound: Tensor, is_finite: Tensor) -> Tensor:
         """Return the rows that are answered by a fallback; a broken observation comes before a broken action."""
@@ -242,26 +246,33 @@ class TorchFilter:
                 f"the actions are {kind}, but a floating torch tensor of shape (num_envs, action_size) is expected. "
                 f"Use ib.SafetyFilter for one NumPy vector at a time."
             )
+        require_values("actions", actions)
         actions = actions.detach()
         xp = namespace_of(actions)
         return actions if actions.dtype in (xp.float32, xp.float64) else actions.to(xp.float32)
 
-    def _rows_of(self, observations: Any, actions: Tensor) -> Tensor | None:
+    def selected(self, observations: Any) -> Tensor | None:
+        """Return the tensor that the constraint reads."""
         if observations is None:
             return None
-        if not is_tensor(observations):
-            if not hasattr(observations, "keys") or self.observation not in observations.keys():  # noqa: SIM118
-                raise InvalidInputError(
-                    f"the observations are neither a tensor nor a dictionary with {self.observation!r}. Name the "
-                    f"group that the constraint reads: TorchFilter(constraint, observation=...)."
-                )
+        if not is_tensor(observations) and self.observation in getattr(observations, "keys", list)():
             observations = observations[self.observation]
-        if observations.ndim != 2 or observations.shape[0] != actions.shape[0]:
+        if not is_tensor(observations):
             raise InvalidInputError(
-                f"the observations have shape {tuple(observations.shape)}, but there are {actions.shape[0]} actions. "
-                f"Pass one row per environment."
+                f"the observations are neither a tensor nor a dictionary that holds one as {self.observation!r}. Name "
+                f"the group that the constraint reads: TorchFilter(constraint, observation=...)."
             )
-        return observations.detach().to(actions.device)
+        require_values("observations", observations)
+        return observations.detach()
+
+    def _rows_of(self, observations: Any, actions: Tensor) -> Tensor | None:
+        seen = self.selected(observations)
+        if seen is not None and (seen.ndim != 2 or seen.shape[0] != actions.shape[0]):
+            raise InvalidInputError(
+                f"the observations have shape {tuple(seen.shape)}, but there are {actions.shape[0]} actions. Pass one "
+                f"row per environment."
+            )
+        return None if seen is None else seen.to(actions.device)
 
     def _start(self, like: Tensor) -> Tensor:
         if self._first is None:
@@ -287,8 +298,11 @@ class TorchFilter:
         executed = executed.to(device=actions.device, dtype=actions.dtype)
         return executed, executed if self._reads_previous else None
 
-    def _with_last_good(self, seen: Tensor, is_sound: Tensor, has_acted: Tensor) -> Tensor:
-        """Return the observations with rows that are not finite replaced by the last good ones."""
+    def _with_last_good(self, seen: Tensor, is_sound: Tensor, has_acted: Tensor, executed: Tensor) -> Tensor:
+        """Return the observations with rows that are not finite replaced by the last good ones.
+
+        Where these hold the action before them, they get what was executed since.
+        """
         if bool(is_sound.all()) or self._on_invalid_observation == "refuse":
             return namespace_of(seen).where(is_sound[:, None], seen, 0.0)
         is_blind = ~is_sound & ~has_acted
@@ -297,7 +311,12 @@ class TorchFilter:
                 f"{named(is_blind)}: invalid observation, and the episode has no earlier one to fall back on. Nothing "
                 f"was executed. Repair the source."
             )
-        return namespace_of(seen).where(is_sound[:, None], seen, self._seen)
+        if not self._previous_in:
+            return namespace_of(seen).where(is_sound[:, None], seen, self._seen)
+        # In float64, which holds the numbers of either tensor.
+        whole, last = seen.double(), self._seen[~is_sound].double()
+        whole[~is_sound] = recalled(self._previous_in, last, executed[~is_sound].double())
+        return whole
 
     def _count(self, rows: int, kinds: dict[str, Tensor], causes: dict[str, Tensor]) -> None:
         counts = self._counts
@@ -316,47 +335,62 @@ class FilteredEnvironment:
     def __init__(self, environment: Any, safety: TorchFilter) -> None:
         """Wait for the first reset, which tells the observations."""
         self.env, self.safety = environment, safety
-        self._observations: Any = None
+        self._observations: Tensor | None = None
+        self._is_begun = False
 
-    def reset(self, *arguments: Any, **options: Any) -> Any:
-        """Reset the environment and begin an episode in every row."""
-        answer = self.env.reset(*arguments, **options)
-        self.safety.reset()
-        self._observations = answer[0]
-        return answer
+    def reset(self, *arguments: Any, **named: Any) -> Any:
+        """Reset the environment and begin an episode in every row, or in those that `env_ids` names.
+
+        The environment gets what it is given: a seed, `env_ids`, and `options`, in which a `reset_mask` marks rows.
+        """
+        self._require_known(arguments, named)
+        rows = named.get("env_ids")
+        if rows is None and isinstance(named.get("options"), Mapping):
+            rows = named["options"].get("reset_mask")
+        self._is_begun = False
+        answer = self.env.reset(*arguments, **named)
+        self.safety.begin(rows)
+        return self._stand_at(answer)
 
     def step(self, actions: Tensor) -> Any:
         """Step with feasible actions; rows whose episode ended begin another one, as the environment resets them."""
-        if self._observations is None:
+        if not self._is_begun:
             raise InvalidInputError(
-                "the environment was not reset, so that no set is known. Call reset() first."
+                "the environment was not reset, or raised an error, so that no set is known. Call reset() first."
             )
-        answer = self.env.step(self.safety.correct(self._observations, actions))
+        executed = self.safety.correct(self._observations, actions)
+        self._is_begun = False  # until it answers: one that raises may have moved
+        answer = self.env.step(executed)
         if len(answer) != 5:
             raise ConfigurationError(
                 f"step() returned {len(answer)} values instead of observations, rewards, terminated, truncated and "
                 f"extras. Wrap the environment itself, and put the wrapper of your learning library around it."
             )
-        observations, _, terminated, truncated, _ = answer
-        self.safety.reset(terminated.bool() | truncated.bool())
-        self._observations = observations
+        self.safety.reset(answer[2].bool() | answer[3].bool())
+        return self._stand_at(answer)
+
+    def _stand_at(self, answer: Any) -> Any:
+        seen = self.safety.selected(answer[0])
+        # A copy: who writes into what is returned must not move the set.
+        self._observations, self._is_begun = None if seen is None else seen.clone(), True
         return answer
+
+    @staticmethod
+    def _require_known(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Refuse arguments that may mean that an episode begins in some rows alone."""
+        unknown = [
+            *map(repr, arguments),
+            *(name for name in named if name not in ("seed", "env_ids", "options")),
+        ]
+        if unknown:
+            raise ConfigurationError(
+                f"reset({', '.join(unknown):.80}) does not tell in which rows an episode begins, and so which forget "
+                f"what they executed. Name them: reset(seed=..., env_ids=..., options=...)."
+            )
 
     def __getattr__(self, name: str) -> Any:
         """Return everything else from the environment, `unwrapped` too, which executes anything."""
         return getattr(self.__dict__["env"], name)
-
-
-def reads_previous_action(constraint: Constraint) -> bool:
-    """Tell whether some parameter is read from the previous action."""
-    values = [value for member in constraint.members() for value in member.parameters().values()]
-    read = [one for value in values if isinstance(value, Expression) for one in value.references()]
-    return any(one.source == "previous_action" for one in read)
-
-
-def is_tensor(value: Any) -> bool:
-    """Tell whether a value is a torch tensor, without importing torch."""
-    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
 
 
 def named(rows: Tensor) -> str:

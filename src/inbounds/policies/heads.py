@@ -150,6 +150,12 @@ class Query(NamedTuple):
     previous_action: Any = None
 
 
+def query_of(observation: Any, previous_action: Any, output: Any, noise: Any) -> Query:
+    """Return one state as a batch of one, against which rows of noise broadcast; `output` is (1, outputs)."""
+    before = None if previous_action is None else previous_action[None, :]
+    return Query(observation[None, :], output, noise, before)
+
+
 @dataclasses.dataclass(frozen=True)
 class Head(abc.ABC):
     """Describes a policy in numbers; its arrays are the parameters that it is called with."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -11,11 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint
-from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, InvalidInputError
+from inbounds.constraints.arrays import require_no_mask
+from inbounds.errors import (
+    ConfigurationError,
+    EmptySetError,
+    InfeasibleActionError,
+    InvalidInputError,
+    SimulationError,
+)
 from inbounds.tasks.action_guard import ActionGuard as ActionGuard
 from inbounds.tasks.action_guard import OnViolation as OnViolation
 from inbounds.tasks.fitting import first_action, fitted
+from inbounds.tasks.named_parts import vector_of_part
 from inbounds.tasks.spaces import ConstrainedBox
+
+Began = tuple[Any, dict[str, Any]]
+"""What `reset` returns: observation and info."""
+Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]
+"""What `step` returns: observation, reward, terminated, truncated and info."""
 
 
 class EpisodeGuard:
@@ -49,6 +62,9 @@ class EpisodeGuard:
             first_previous_action, self.box.low, self.box.high, task_name
         )
         self.previous_action = self._first_previous_action
+        self.departures = 0
+        """How often the environment was let go: how many steps and resets began."""
+        self._bounds = bounds_of(self.box)
         self._observation: NDArray[np.float64] | None = None
         self._problem = "step came before reset"
 
@@ -69,18 +85,38 @@ class EpisodeGuard:
         executed = self.actions.as_executed(seen, [action], before)
         return float(self.actions.violations(seen, executed, before)[0])
 
-    def step(self, execute: Callable[[Any], Any], action: Any) -> tuple[NDArray[np.floating], Any]:
-        """Let an environment execute an action that may pass; return what was executed, and its answer."""
+    def step(
+        self, execute: Callable[[Any], Any], action: Any, inside: EpisodeGuard | None = None
+    ) -> tuple[NDArray[np.floating], Any]:
+        """Let an environment execute an action that may pass; return what was executed, and its answer.
+
+        `inside` is the innermost guard further inside. Where that one refuses before it let anything go, such as at
+        the first of several repetitions, the environment still stands where it stood.
+        """
         standpoint = self.observation
         executed = self.actions.admit(standpoint[None], [action], self.previous_action[None])[0]
         self.leave()
+        departures = -1 if inside is None else inside.departures
         try:
             # A copy: what the environment does with its array must not change what counts as executed.
             answer = execute(executed.copy())
-        except InfeasibleActionError:  # a guard further inside has refused, and nothing has moved
-            self._observation = standpoint
+        except InfeasibleActionError:
+            if inside is not None and inside.departures == departures:
+                self._observation = standpoint
             raise
         return executed, answer
+
+    def step_of(self, env: gymnasium.Env[Any, Any], action: Any) -> tuple[NDArray[np.floating], Stepped]:
+        """Let a Gymnasium environment execute an action that may pass, if its action space is what it was."""
+        name = self.actions.task_name
+        require_same_space(env.action_space, self._bounds, name)
+        executed, answer = self.step(env.step, action, innermost_guard(env))
+        return executed, answer_of_step(answer, name)
+
+    def reset_of(self, env: gymnasium.Env[Any, Any], seed: Any, options: Any) -> Began:
+        """Let a Gymnasium environment begin an episode."""
+        self.leave()
+        return answer_of_reset(env.reset(seed=seed, options=options), self.actions.task_name)
 
     def stand_at(
         self, observation: NDArray[np.float64], executed: NDArray[np.floating] | None = None
@@ -93,6 +129,7 @@ class EpisodeGuard:
 
     def leave(self) -> None:
         """Forget where the environment stands until it answers: one that raises may have moved."""
+        self.departures += 1
         self._observation = None
         self._problem = "the environment raised an error, so that it is unknown where it stands"
 
@@ -103,7 +140,8 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     Feasible actions lie in the constraint and in the box of the action space. The constraint is evaluated at the
     observation that was returned last, and with the action that was executed last where it reads that. A constraint
     that the environment publishes as `info["constraint"]` replaces it for the next action alone. The
-    action space draws feasible actions at that observation. An environment that raises in `step` must be reset.
+    action space draws feasible actions at that observation. An environment that raises in `step` must be reset, and
+    one whose action space has changed is refused. `gymnasium.wrappers.Autoreset` goes outside.
     """
 
     def __init__(
@@ -120,6 +158,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         Where that is not given it is zero, moved into the box of the action space.
         """
         super().__init__(env)
+        require_no_autoreset(self)
         self._guard = EpisodeGuard(
             constraint,
             env.action_space,
@@ -148,8 +187,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode and remember its first observation."""
-        self._guard.leave()
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self._guard.reset_of(self.env, seed, options)
         self._stand_at(observation, info, None)
         return observation, info
 
@@ -157,7 +195,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Execute a feasible action; another one is refused or corrected before the environment moves."""
         if self._problem is not None:
             raise self._problem
-        executed, answer = self._guard.step(self.env.step, action)
+        executed, answer = self._guard.step_of(self.env, action)
         observation, reward, terminated, truncated, info = answer
         self._stand_at(observation, info, executed)
         return observation, reward, terminated, truncated, info
@@ -187,20 +225,108 @@ def require_box(space: Any, task_name: str) -> Any:
     return space
 
 
-def as_numbers(space: gymnasium.Space[Any], observation: Any) -> NDArray[np.float64]:
+def layers_of(env: Any) -> Iterator[Any]:
+    """Yield an environment and, if it is a wrapper, all that is inside it."""
+    yield env
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+        yield env
+
+
+def innermost_guard(env: gymnasium.Env[Any, Any]) -> EpisodeGuard | None:
+    """Return the guard that is nearest to the simulator, through which every step and reset must go."""
+    found = None
+    for layer in layers_of(env):
+        guard = layer.__dict__.get("_guard")
+        found = guard if isinstance(guard, EpisodeGuard) else found
+    return found
+
+
+def require_no_autoreset(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
+    """Refuse a wrapper inside that resets instead of executing: the action would count as executed all the same."""
+    if any(isinstance(layer, gymnasium.wrappers.Autoreset) for layer in layers_of(wrapper)):
+        name = type(wrapper).__name__
+        raise ConfigurationError(
+            f"{name}: Autoreset, further inside, resets where it is told to step, so that it is unknown what was "
+            f"executed. Put it outside: gymnasium.wrappers.Autoreset({name}(env, ...))."
+        )
+
+
+def bounds_of(space: Any) -> Any:
+    """Return what tells the box of an action space from another one, quickly; parts are looked at one by one."""
+    if isinstance(space, gymnasium.spaces.Box):
+        # Without the sign of zero; bytes are compared faster than arrays, and nobody can write into them.
+        return space.dtype, space.shape, (space.low + 0.0).tobytes(), (space.high + 0.0).tobytes()
+    if isinstance(space, gymnasium.spaces.Dict):
+        return [(key, bounds_of(part)) for key, part in space.spaces.items()]
+    return [bounds_of(part) for part in space.spaces] if isinstance(space, gymnasium.spaces.Tuple) else space
+
+
+def require_same_space(space: Any, bounds: Any, task_name: str) -> None:
+    """Refuse an action space that has changed since it was read, whose limits nobody would keep."""
+    if bounds_of(space) != bounds:
+        raise SimulationError(
+            f"{task_name}: the action space is {space} now, another one than the guard was made for. Keep it as it is, "
+            f"and state limits that change as a constraint that reads them, ib.Box(ib.obs[...], ib.obs[...]), or as "
+            f"info['constraint'] at every reset and step."
+        )
+
+
+def answer_of_reset(answer: Any, task_name: str) -> Began:
+    """Return what `reset` returned; what does not answer as Gymnasium's environments do is refused."""
+    if not (isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], Mapping)):
+        raise SimulationError(
+            f"{task_name}: reset returned {_kind(answer)}, but (observation, info) is expected, info a dictionary. "
+            f"Let it return both, as Gymnasium's environments do: return observation, {{}}."
+        )
+    return tuple(answer)
+
+
+def answer_of_step(answer: Any, task_name: str) -> Stepped:
+    """Return what `step` returned, in the same way."""
+    if not (isinstance(answer, tuple | list) and len(answer) == 5 and isinstance(answer[4], Mapping)):
+        raise SimulationError(
+            f"{task_name}: step returned {_kind(answer)}, but (observation, reward, terminated, truncated, info) is "
+            f"expected, info a dictionary. Return all five, as Gymnasium's environments do; a single 'done' means "
+            f"terminated."
+        )
+    return tuple(answer)
+
+
+def _kind(answer: Any) -> str:
+    several = isinstance(answer, tuple | list)
+    return f"a {type(answer).__name__} of {len(answer)}" if several else f"one {type(answer).__name__}"
+
+
+def as_numbers(space: gymnasium.Space[Any], observation: Any, name: str = "") -> NDArray[np.float64]:
     """Return an observation as one vector, in the order of `gymnasium.spaces.flatten`.
 
-    That function would round to the type that the space declares; the set depends on what was returned.
+    That function would round to the type that the space declares; the set depends on what was returned. Parts that
+    have other numbers of entries than the space announces are refused, since what is read behind them would move.
     """
-    if isinstance(space, gymnasium.spaces.Dict):
-        parts = [as_numbers(part, observation[key]) for key, part in space.spaces.items()]
-    elif isinstance(space, gymnasium.spaces.Tuple):
-        parts = [as_numbers(part, value) for part, value in zip(space.spaces, observation, strict=True)]
-    elif isinstance(space, gymnasium.spaces.Box):
-        return np.array(observation, dtype=np.float64).ravel()
-    else:
-        return np.array(gymnasium.spaces.flatten(space, observation), dtype=np.float64)
-    return np.concatenate([np.empty(0), *parts])
+    if isinstance(space, gymnasium.spaces.Box):
+        return vector_of_part("observation", name or "observation", observation, space.shape)
+    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+        inner = space.spaces.items() if isinstance(space, gymnasium.spaces.Dict) else enumerate(space.spaces)
+        parts = [
+            as_numbers(part, part_at(observation, key), f"{name}/{key}".lstrip("/")) for key, part in inner
+        ]
+        return np.concatenate([np.empty(0), *parts])
+    require_no_mask("observation", observation)
+    flat: Any = gymnasium.spaces.flatten(space, observation)
+    announced = (gymnasium.spaces.flatdim(space),) if space.is_np_flattenable else np.shape(flat)
+    return vector_of_part("observation", name or "observation", flat, announced)
+
+
+def part_at(observation: Any, key: Any) -> Any:
+    """Return one part of an observation; one that is not there is refused."""
+    try:
+        return observation[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise SimulationError(
+            f"the observation has no part {key!r} ({error!r}). Let the environment return the parts that it announced, "
+            f"at every reset and step."
+        ) from error
 
 
 def share_of_bound(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError, InboundsError, SimulationError
 from inbounds.tasks.environment import Step
+from inbounds.tasks.guard import answer_of_reset, answer_of_step, bounds_of, require_same_space
 from inbounds.tasks.named_parts import (
     PREVIOUS_ACTION,
     Flattening,
@@ -238,13 +239,7 @@ class Began(NamedTuple):
 
 def begun(environment: gymnasium.Env[Any, Any], seed: int | None, task_name: str) -> Began:
     """Begin an episode; what does not answer as Gymnasium's environments do is refused."""
-    answer = environment.reset(seed=seed)
-    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)):
-        raise SimulationError(
-            f"{task_name}: reset returned {_kind(answer)}, but (observation, info) is expected, info a dictionary. "
-            f"Let it return both, as Gymnasium's environments do: return observation, {{}}."
-        )
-    return Began(*answer)
+    return Began(*answer_of_reset(environment.reset(seed=seed), task_name))
 
 
 class Moved(NamedTuple):
@@ -259,25 +254,29 @@ class Moved(NamedTuple):
 
 def moved(environment: gymnasium.Env[Any, Any], action: Any, task_name: str) -> Moved:
     """Take one step, in the same way."""
-    answer = environment.step(action)
-    if not (isinstance(answer, tuple) and len(answer) == 5 and isinstance(answer[4], Mapping)):
-        raise SimulationError(
-            f"{task_name}: step returned {_kind(answer)}, but (observation, reward, terminated, truncated, info) is "
-            f"expected, info a dictionary. Return all five, as Gymnasium's environments do; a single 'done' means "
-            f"terminated."
-        )
-    seen, paid, terminated, truncated, info = answer
+    seen, paid, terminated, truncated, info = answer_of_step(environment.step(action), task_name)
     try:
         reward = float(paid)
     except (TypeError, ValueError) as error:
         raise SimulationError(
             f"{task_name}: the reward {paid!r} is not a number. Let step return float(reward)."
         ) from error
-    return Moved(seen, reward, bool(terminated), bool(truncated), info)
+    return Moved(
+        seen,
+        reward,
+        _flag("terminated", terminated, task_name),
+        _flag("truncated", truncated, task_name),
+        info,
+    )
 
 
-def _kind(answer: Any) -> str:
-    return f"a tuple of {len(answer)}" if isinstance(answer, tuple) else f"one {type(answer).__name__}"
+def _flag(name: str, value: Any, task_name: str) -> bool:
+    """Return whether an episode ended; text and several flags do not tell."""
+    if np.size(value) != 1 or isinstance(value, str | bytes):
+        raise SimulationError(
+            f"{task_name}: {name} is {value!r}, which is not one flag. Let step return bool({name})."
+        )
+    return bool(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,6 +311,7 @@ class Group:
         self.frame: Any = None
         """Where the last action of the first environment led, if pictures were asked for."""
         self._own_limits: list[Any] = [plan.own_limit] * len(places)
+        self._bounds = [bounds_of(environment.action_space) for environment in self.environments]
         self._elapsed = np.zeros(len(places), dtype=np.int64)
 
     def reset(self, seeds: Sequence[int]) -> NDArray[np.float64]:
@@ -325,6 +325,7 @@ class Group:
         seen = []
         for index, environment in enumerate(self.environments):
             try:
+                require_same_space(environment.action_space, self._bounds[index], self.plan.task_name)
                 action = self.plan.interface.actions.unflatten(actions[index])
                 step = moved(environment, action, self.plan.task_name)
                 reward[index], terminated[index], truncated[index] = step[1:4]

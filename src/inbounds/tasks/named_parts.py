@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.constraints import Constraint, Expression, Oracle, Reference
-from inbounds.errors import ConfigurationError, ConstraintError, SimulationError
+from inbounds.constraints.arrays import as_numpy
+from inbounds.errors import ConfigurationError, ConstraintError, InvalidInputError, SimulationError
 
 
 class Part(NamedTuple):
@@ -64,18 +66,12 @@ class Flattening:
             try:
                 for step in part.path:
                     value = value[step]
-                piece = np.asarray(value, dtype=np.float64)
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 raise SimulationError(
                     f"{self.what} has no numbers at '{part.name}' ({error!r}). Let the environment return the "
                     f"same parts at every reset and step."
                 ) from error
-            if piece.size != part.size:
-                raise SimulationError(
-                    f"'{part.name}' of {self.what} has shape {piece.shape}, but {part.shape} was announced. "
-                    f"Let the environment keep to one shape."
-                )
-            pieces.append(piece.ravel())
+            pieces.append(vector_of_part(self.what, part.name, value, part.shape))
         return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0), *pieces])
 
     def unflatten(self, vector: NDArray[np.floating]) -> Any:
@@ -93,6 +89,23 @@ class Flattening:
                 branch = branch.setdefault(step, {})
             branch[part.path[-1]] = values
         return _with_tuples(whole)
+
+
+def vector_of_part(what: str, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return the numbers of one part; of another count, they would shift what is read behind them."""
+    try:
+        piece = as_numpy(what, value)
+    except InvalidInputError as error:
+        raise SimulationError(
+            f"{what} has no numbers at '{name}': {error} Let the environment return the same parts at every reset "
+            f"and step."
+        ) from error
+    if piece.size != math.prod(shape):
+        raise SimulationError(
+            f"'{name}' of {what} has shape {piece.shape}, but {shape} was announced. Let the environment keep to one "
+            f"shape."
+        )
+    return piece.astype(np.float64, copy=False).ravel()
 
 
 def flattening_of_space(what: str, space: Any, remedy: str) -> Flattening:
@@ -128,8 +141,8 @@ def flattening_of_value(what: str, value: Any) -> Flattening:
                 visit(inner[key], (*path, key))
             return
         try:
-            array = np.asarray(inner, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+            array = as_numpy(what, inner)
+        except InvalidInputError as error:
             raise ConfigurationError(
                 f"the environment publishes {inner!r} as info['{what}'], which is not an array of numbers. Publish "
                 f"the numbers that the set depends on, and let a constraint read them by ib.obs['{what}']."

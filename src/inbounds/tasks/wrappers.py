@@ -19,12 +19,11 @@ from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.empty_states import observation_shown
 from inbounds.tasks.fitting import WithPreviousAction
-from inbounds.tasks.guard import EpisodeGuard, as_numbers
+from inbounds.tasks.guard import EpisodeGuard, Stepped, as_numbers, require_no_autoreset
 from inbounds.tasks.named_parts import reads_previous_action
 from inbounds.tasks.spaces import ConstrainedBox
 
 Outcome = Literal["accepted", "projected", "rejected", "resampled"]
-Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 NO_POLICY = (
     "AcceptReject has no policy to ask for another proposal, so that it only projects. Set env.policy, or in a vector "
@@ -57,6 +56,7 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         """Wrap `env`; a constraint that does not fit its actions and observations is refused here."""
         super().__init__(env)
+        require_no_autoreset(self)
         self._given = constraint
         self._stated = published_constraint(env) if constraint is None else constraint
         self._guard = EpisodeGuard(
@@ -94,8 +94,7 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode and remember its first observation."""
-        self._guard.leave()
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self._guard.reset_of(self.env, seed, options)
         self._remember(observation, info, None)
         return self._shown(observation), info
 
@@ -109,7 +108,7 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _execute(self, raw: Any, proposed: Any, outcome: Outcome, excess: float) -> Stepped:
         """Send an action, projected if it must be, and say in `info` what became of the raw one."""
         before = self.projections
-        executed, answer = self._guard.step(self.env.step, proposed)
+        executed, answer = self._guard.step_of(self.env, proposed)
         observation, reward, terminated, truncated, info = answer
         self._remember(observation, info, executed)
         told = describe(raw, executed, "projected" if self.projections > before else outcome, excess)
