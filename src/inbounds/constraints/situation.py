@@ -229,15 +229,12 @@ def require_fitting(constraint: Any, at: Situation, dimension: int, batch: tuple
             )
 
 
-_smallest: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-
-
 def smallest_constant(constraint: Any) -> float:
     """Return the size of the smallest constant but zero that a set and its members state, infinity without any.
 
     Bounds of boxes do not count, as they are rounded inward to numbers that every type keeps.
     """
-    known = _smallest.get(constraint)
+    known: float | None = constraint.__dict__.get("_smallest_constant")
     if known is not None:
         return known
     smallest = float("inf")
@@ -251,7 +248,7 @@ def smallest_constant(constraint: Any) -> float:
                 numbers = [part.scale, part.offset] if isinstance(part, Reference) else part
                 sizes = np.abs(np.asarray(numbers, np.float64))
                 smallest = min(smallest, float(np.min(sizes, initial=np.inf, where=sizes > 0)))
-    _smallest[constraint] = smallest
+    constraint.__dict__["_smallest_constant"] = smallest
     return smallest
 
 
