@@ -134,11 +134,11 @@ def test_the_model_card_shows_the_constraint_and_the_evaluation_of_this_policy(t
 def test_an_evaluation_of_another_policy_is_not_on_the_card(tmp_path: Path) -> None:
     run = random_run(tmp_path / "run", ib.Ball(radius_squared=0.5) & BOX, 2, 5)
     found = {
-        "seeds": [0],
+        "seeds": [0, 2**62],
         "episodes": 1,
-        "return": [7.0],
-        "return_std": [0.0],
-        "valid_action_rate": [1.0],
+        "return": [7.0, 7.0],
+        "return_std": [0.0, 0.0],
+        "valid_action_rate": [1.0, 1.0],
         "worst_violation": 0.0,
     }
     digest = hashlib.sha256((run / "policy.safetensors").read_bytes()).hexdigest()

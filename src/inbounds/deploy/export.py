@@ -32,7 +32,7 @@ from inbounds.deploy.policy import (
 from inbounds.errors import ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
 from inbounds.policies.heads import named_arrays, query_of
-from inbounds.reading import FINITE, NUMBER, Whole, read_object
+from inbounds.reading import FINITE, NUMBER, SEED, Whole, read_object
 from inbounds.storage.files import write_folder
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum, checksum_of_json
 
@@ -117,7 +117,7 @@ EVALUATION = "evaluation.json"
 EVALUATION_SHAPE = {
     "policy_sha256?": str,
     "final": {
-        "seeds": [Whole(0)],
+        "seeds": [SEED],
         "episodes": Whole(1),
         "return": [FINITE],
         "return_std": [FINITE],
