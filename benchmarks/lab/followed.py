@@ -4,8 +4,8 @@ A rejected proposal is stored with the reward and the successor of the executed 
 has a discount of 0: only the rejection at hand costs K, which is tuned to an acceptance rate. Rewards need no sign
 then. The rest is `ib.Aram()`, here from scratch and with a discount of 0.99.
 
-`inbounds benchmark benchmarks/lab/followed.py:suite` trains it with one, five and a hundred proposals and with a fixed penalty,
-beside the default from scratch: seeds 0 to 4, 200,000 steps. `--variants` and `--tasks` narrow it down.
+`inbounds benchmark benchmarks/lab/followed.py:suite` trains it with one, five and a hundred proposals and with a fixed
+penalty, beside the default from scratch: seeds 0 to 4, 200,000 steps. `--variants` and `--tasks` narrow it down.
 """
 
 from __future__ import annotations
