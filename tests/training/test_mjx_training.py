@@ -18,8 +18,9 @@ from inbounds.learners.aram import Aram
 from inbounds.tasks.mujoco_batch import MujocoBatch
 from inbounds.training.checkpoint import collector_state, flatten, restore_collector
 from inbounds.training.compiled_collector import CompiledCollector
+from inbounds.training.config import seed_keys
 from inbounds.training.loop import spec_of
-from inbounds.training.program import Programs, seed_keys
+from inbounds.training.program import Programs
 
 pytestmark = [
     pytest.mark.sweep,
