@@ -161,8 +161,7 @@ class Constraint(abc.ABC):
     ) -> Array:
         """Return a point strictly inside the set, as far from its rows as the kind of set makes easy.
 
-        Every state of a batch gets a point of its own. Where there is none, it raises an error, or in a compiled JAX
-        function returns NaN, as `project` does.
+        Every state of a batch gets a point of its own. Where there is none, the answer is that of `project`.
         """
         at, size = self.situation_without_action(observation, dimension, previous_action)
         with np.errstate(all="ignore"):
@@ -207,9 +206,8 @@ class Constraint(abc.ABC):
             )
         with np.errstate(over="ignore", under="ignore"):
             point = self.settled(at, point, original.dtype)
-            is_answer = self.accepts(at, convert(point, at.xp, at.dtype)) & all_true(
-                at.xp, at.xp.isfinite(point)
-            )
+            is_answer = self.accepts(at, convert(point, at.xp, at.dtype))
+        is_answer = is_answer & all_true(at.xp, at.xp.isfinite(point))
         return at.xp.where(is_answer[..., None], point, float("nan"))
 
     def sample(
@@ -229,9 +227,7 @@ class Constraint(abc.ABC):
         from inbounds.constraints.sampling import draw_uniform
 
         if n is not None and (not isinstance(n, int | np.integer) or n < 0):
-            raise InvalidInputError(
-                f"n={n!r} is not a number of actions. Pass an integer of 0 or more, or omit it."
-            )
+            raise InvalidInputError(f"n={n!r} is not a number of actions. Pass an integer >= 0, or omit it.")
         at, size = self.situation_without_action(observation, dimension, previous_action, rng)
         return draw_uniform(self, rng, at, size, n)
 
