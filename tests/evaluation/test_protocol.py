@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import inbounds as ib
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
 from inbounds.evaluation.inference import compiled_policy
 from inbounds.evaluation.protocol import (
@@ -26,6 +27,7 @@ from inbounds.evaluation.protocol import (
 from inbounds.evaluation.trained import TrainedRun, with_exported
 from inbounds.learners.aram import Aram
 from inbounds.training import evaluate
+from inbounds.training.api import train
 from inbounds.training.record import RunFolder
 from tests.experiments.probe import HORIZON, RejectingPolicy, UniformPolicy, probe_task, spec_of
 from tests.experiments.synthetic_runs import write_run
@@ -163,12 +165,27 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         TrainedRun.open(tmp_path)
 
 
+@pytest.mark.parametrize("preset", Aram.presets)
+def test_a_run_of_every_preset_is_evaluated_as_its_policy_is_deployed(preset: str, tmp_path: Path) -> None:
+    learner = Aram(preset=preset, hidden=(8, 8), batch_size=16, proposals=4)
+    sizes = {"steps": 60, "warm_up": 40, "evaluate_every": 0, "episodes": 1, "capacity": 100, "seeds": 2}
+    train("reacher", learner, out=tmp_path / "run", environments=2, warn=lambda _: None, **sizes)
+    trained = TrainedRun.open(tmp_path / "run")
+    assert evaluate_run(trained, 1).worst_violation <= 0
+    seen = np.linspace(-1.0, 1.0, trained.task.observation_size, dtype=np.float32)
+    second = jax.tree.map(lambda leaf: leaf[1], trained.states)
+    proposed = learner.mode(second, trained.spec, jnp.asarray(seen)[None], jnp.array([[0.9, 0.1]]))[0]
+    executed = trained.task.constraint.project(seen, np.asarray(trained.spec.box.rescale(proposed)))
+    deployed = ib.load(tmp_path / "run", seed=1).act(seen, deterministic=True)
+    np.testing.assert_allclose(deployed, executed, atol=1e-5)
+
+
 def test_an_exported_policy_finds_its_place_in_the_state_and_a_foreign_one_does_not() -> None:
     from inbounds.training.checkpoint import flatten
 
     learner = Aram(hidden=(4,))
     task = probe_task(0.5)
-    states = learner.init(jax.random.key(0), spec_of(task))
+    states = jax.vmap(lambda key: learner.init(key, spec_of(task)))(jax.random.split(jax.random.key(0)))
     exported = flatten(learner.export(states))
     doubled = {name: 2 * array for name, array in exported.items()}
     restored = with_exported(learner, states, doubled)

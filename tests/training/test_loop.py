@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -315,3 +316,25 @@ def test_environments_get_the_threads_that_the_environment_grants_or_every_core(
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", granted)
     assert available_threads() == (threads or len(os.sched_getaffinity(0)))
+
+
+def test_acceptance_and_rejections_stay_exact_where_counters_begin_again(tmp_path, monkeypatch):
+    start = Training.start
+
+    def late(training):
+        start(training)
+        counters = jax.tree.map(lambda leaf: leaf + np.uint32(2**32 - 20), training.state.counters)
+        training.state = training.state._replace(counters=counters)
+        training.logged_counters = jax.tree.map(np.asarray, counters)
+
+    train(moving_task(), TINY, out=tmp_path / "fresh", steps=60, **SHORT)
+    monkeypatch.setattr(Training, "start", late)
+    train(moving_task(), TINY, out=tmp_path / "late", steps=60, **SHORT)
+    train(moving_task(), TINY, out=tmp_path / "late", steps=80, resume=True)
+    train(moving_task(), TINY, out=tmp_path / "fresh", steps=80, resume=True)
+    for name in ("acceptance", "rejections"):
+        assert [row[name] for row in rows(tmp_path / "late", METRICS)] == [
+            row[name] for row in rows(tmp_path / "fresh", METRICS)
+        ]
+    last = rows(tmp_path / "late", METRICS)[-1]
+    assert last["rejections"] > 20 and 0 < last["acceptance"] < 1

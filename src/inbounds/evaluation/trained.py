@@ -18,7 +18,7 @@ from inbounds.learners.learner import Learner, Spec
 from inbounds.limits import misfit
 from inbounds.storage.sealed_arrays import POLICY_FILES, meaning_of_run, read_sealed
 from inbounds.tasks.task import Task
-from inbounds.training.checkpoint import as_device_tree, fill, flatten, newest_checkpoint
+from inbounds.training.checkpoint import as_device_tree, fill, newest_checkpoint
 from inbounds.training.config import available_bytes, require_room, seed_keys
 from inbounds.training.record import POLICY, RunFolder, as_tuples, require_same_constraint
 
@@ -131,7 +131,7 @@ def read_states(
     if (folder.path / file).exists():
         require_room(shapes, available_bytes(), folder.path)
         arrays = read_sealed(folder.path / file, meaning_of_run(folder.config()))
-        exported_places(learner, shapes, arrays)
+        require_exported(learner, shapes, arrays)
         # Acting needs nothing beyond what was exported; the rest stays zero instead of being initialised in vain.
         empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return with_exported(learner, empty, arrays), None
@@ -144,35 +144,34 @@ def read_states(
 
 
 def with_exported(learner: Learner, states: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    """Return the states with the arrays that `learner.export` selected in their place."""
-    leaves, structure = jax.tree.flatten(states)
-    for name, place in exported_places(learner, states, arrays).items():
-        leaves[place] = jnp.asarray(arrays[name])
-    return jax.tree.unflatten(structure, leaves)
+    """Return the states of all seeds that act with what `learner.export` returned before."""
+    require_exported(learner, states, arrays)
+    return learner.with_exported(states, fill(exported_shapes(learner, states), arrays))
 
 
-def exported_places(learner: Learner, states: Any, arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
-    """Return which leaf of the states, or of their shapes, each array stands for; arrays that do not fit are refused.
+def exported_shapes(learner: Learner, states: Any) -> Any:
+    """Return what the learner exports for every seed, as shapes."""
+    return jax.eval_shape(jax.vmap(learner.export), states)
 
-    `export` picks leaves of the state; exporting the numbers of the leaves tells which array belongs where.
-    """
-    leaves, structure = jax.tree.flatten(states)
-    numbered = jax.tree.unflatten(structure, list(range(len(leaves))))
-    places = {name: int(place) for name, place in flatten(learner.export(numbered)).items()}
-    if set(places) != set(arrays):
-        missing = sorted(set(places) ^ set(arrays))
+
+def require_exported(learner: Learner, states: Any, arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse arrays that the learner does not export from such states, or exports in other shapes."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(exported_shapes(learner, states))
+    shapes = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves
+    }
+    if set(shapes) != set(arrays):
+        missing = sorted(set(shapes) ^ set(arrays))
         raise CheckpointError(
             f"the policy file and {type(learner).__name__} disagree about {', '.join(missing[:4])}. It "
             f"belongs to another learner, configuration or version."
         )
-    for name, place in places.items():
-        wanted, found = np.shape(leaves[place]), arrays[name].shape
-        if wanted != found:
+    for name, wanted in shapes.items():
+        if wanted != arrays[name].shape:
             raise CheckpointError(
-                f"'{name}' is {list(found)} in the policy file, but {list(wanted)} is expected. It belongs "
-                f"to another task or configuration."
+                f"'{name}' is {list(arrays[name].shape)} in the policy file, but {list(wanted)} is expected. It "
+                f"belongs to another task or configuration."
             )
-    return places
 
 
 def run_folders(paths: list[Path]) -> list[Path]:

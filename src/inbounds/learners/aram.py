@@ -162,8 +162,7 @@ class Aram(Learner):
     student_df: float | None = None
     """Degrees of freedom of Student-t noise while acting; None is Gaussian. Updates always use the Gaussian."""
     warm_start: bool = True
-    """Initialise the policy narrowly around the task's reference action, where it has one. This is about the first
-    networks; the random steps before learning are the training's `warm_up`."""
+    """Initialise the policy narrowly around the task's reference action, if any (not the random `warm_up` steps)."""
     critic_warmup: int = 5_000
     """Updates of the critics alone after a warm start, when learning begins; then policy and alpha move too. Ignored
     without a warm start."""
@@ -330,6 +329,12 @@ class Aram(Learner):
     def export(self, state: Any) -> dict[str, Any]:
         """Return the actor; acceptance and projection need nothing else that was learnt."""
         return {"actor": self.actor(state)}
+
+    def with_exported(self, state: Any, exported: Any) -> Any:
+        """Return the state that acts with an exported actor."""
+        return state._replace(
+            params=state.params._replace(actor=jax.tree.map(jnp.asarray, exported["actor"]))
+        )
 
     # Replay ------------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,15 @@ class Learner(StepFunctions):
         """
         return state
 
+    def with_exported(self, state: Any, exported: Any) -> Any:
+        """Return the state that acts with exported arrays; by default they are leaves of the state."""
+        leaves, structure = jax.tree.flatten(state)
+        # Exporting the numbers of the leaves tells which array belongs where.
+        places = self.export(jax.tree.unflatten(structure, list(range(len(leaves)))))
+        for place, array in zip(jax.tree.leaves(places), jax.tree.leaves(exported), strict=True):
+            leaves[place] = jnp.asarray(array)
+        return jax.tree.unflatten(structure, leaves)
+
     def mode(self, state: Any, spec: Spec, observation: jax.Array, preference: jax.Array) -> jax.Array:
         """Return the policy's deterministic action before projection: the head without noise, or one fixed sample."""
         head = self.head(spec)

@@ -201,8 +201,12 @@ def _preference_map(learner: Aram) -> tuple[float, float]:
 
 
 def plain_actor(learner: Aram, state: NormalisedState) -> Network:
-    """Return the actor as a plain network of (observation, lambda_r, lambda_c)."""
-    first, *others = folded(state.params.actor, state.actor_moments)
+    """Return the actor as a plain network of (observation, lambda_r, lambda_c), which an exported one already is."""
+    actor: Any = state.params.actor
+    if not isinstance(actor, Actor):
+        network: Network = actor
+        return network
+    first, *others = folded(actor, state.actor_moments)
     if not learner.preference_size:
         return (first, *others)
     scale, shift = _preference_map(learner)

@@ -21,7 +21,7 @@ from inbounds.training.host_collector import HostCollector, Pending
 from inbounds.training.program import Exchange
 from inbounds.training.record import CHECKPOINT, checkpoints_in, step_of
 
-FORMAT = 3
+FORMAT = 4
 ARRAYS, NOTES = "state.safetensors", "notes.json"
 
 

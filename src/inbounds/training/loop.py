@@ -89,6 +89,8 @@ class Training:
         self.keys = keys
         self.seconds = 0.0
         self.logged_counters: Any = None
+        self.rejections = np.zeros(config.seeds, np.int64)
+        """Up to the last row of metrics, for every seed."""
         self.export = jax.jit(jax.vmap(learner.export))
 
     # Life of a run -------------------------------------------------------------------------------------------------
@@ -132,6 +134,7 @@ class Training:
         self.best = as_device_tree(fill(unevaluated(exported, len(self.seeds)), arrays, "best"))
         restore_collector(self.collector, arrays)
         self.seconds = float(notes["seconds"])
+        self.rejections = np.asarray(notes["rejections"], np.int64)
         self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
         self._cut_logs(notes.get("logs", {}), int(notes["step"]), warn)
         return int(notes["step"])
@@ -200,7 +203,8 @@ class Training:
 
     def _log(self, metrics: Metrics, episodes: Episodes, speed: float) -> bool:
         counters = jax.tree.map(np.asarray, self.state.counters)
-        before, self.logged_counters = self.logged_counters, counters
+        new = self._counted_since(counters)
+        self.rejections, self.logged_counters = self.rejections + new.rejections, counters
         values = {name: np.asarray(value) for name, value in metrics.items()}
         for name, value in values.items():
             if not np.all(np.isfinite(value)):
@@ -210,7 +214,6 @@ class Training:
             ended = [
                 value for which, value in zip(episodes.seed, episodes.value, strict=True) if which == index
             ]
-            actions = int(counters.actions[index] - before.actions[index])
             row = {
                 "step": self.step,
                 "seed": seed,
@@ -218,14 +221,22 @@ class Training:
                 "steps_per_second": round(speed, 1),
                 "episodes": len(ended),
                 "training_return": float(np.mean(ended)) if ended else None,
-                "acceptance": float(counters.acceptance[index] - before.acceptance[index]) / max(actions, 1),
+                "acceptance": float(new.feasible[index]) / max(int(new.proposed[index]), 1),
                 "projections": int(counters.projections[index]),
-                "rejections": int(counters.rejections[index]),
+                "rejections": int(self.rejections[index]),
                 "lowest_reward": self.collector.lowest_reward,
                 **{name: float(value[index]) for name, value in values.items()},
             }
             rows.append(row)
         return self._report(METRICS, "metrics", rows)
+
+    def _counted_since(self, counters: Any) -> Any:
+        """Return how far the counters have moved since the last row; less than 2^32, also where they began again."""
+        return jax.tree.map(
+            lambda now, then: (now.astype(np.int64) - then.astype(np.int64)) % 2**32,
+            counters,
+            self.logged_counters,
+        )
 
     def _evaluate(self) -> bool:
         began = time.perf_counter()
@@ -270,10 +281,12 @@ class Training:
         replay = self.state.replay
         filled = int(np.max(np.asarray(replay.size))) or 1
         trimmed = self.state._replace(replay=replay._replace(rows=replay.rows[:, :, :filled]))
+        rejected = self._counted_since(jax.tree.map(np.asarray, self.state.counters)).rejections
         notes = {
             "seeds": self.seeds,
             "environments": self.environments,
             "seconds": self.seconds,
+            "rejections": (self.rejections + rejected).tolist(),
             "run": self.folder.config().get("id"),
             "task": self.task.name,
             "learner": type(self.learner).__name__,

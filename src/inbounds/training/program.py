@@ -16,15 +16,15 @@ from inbounds.replay import Layout, Replay, append, empty_replay, sample_rows
 
 
 class Counters(NamedTuple):
-    """Proposals and projections so far, per seed."""
+    """Proposals and projections so far, per seed: whole numbers that begin again at 0 after 2^32 - 1."""
 
     projections: jax.Array
     """Actions for which every proposal was rejected, so that a fallback was computed."""
     rejections: jax.Array
     """Proposals that were rejected before one was accepted."""
-    acceptance: jax.Array
-    """Sum of the feasible fraction of all proposals, over `actions`."""
-    actions: jax.Array
+    feasible: jax.Array
+    """Proposals that are feasible, of all that were `proposed`."""
+    proposed: jax.Array
 
 
 class TrainingState(NamedTuple):
@@ -73,8 +73,7 @@ class Programs:
         replay = jax.vmap(
             lambda _: empty_replay(len(self.learner.buffers), self.capacity, self.layout.width)
         )(jnp.arange(seeds))
-        zeros = jnp.zeros(seeds, jnp.int32)
-        return TrainingState(learner, replay, Counters(zeros, zeros, jnp.zeros(seeds), zeros))
+        return TrainingState(learner, replay, Counters(*[jnp.zeros(seeds, jnp.uint32)] * 4))
 
     def new_contexts(self, keys: jax.Array) -> jax.Array:
         """Draw what every environment keeps for an episode."""
@@ -116,11 +115,12 @@ class Programs:
         learner = jax.vmap(
             lambda one, drawn, met: self.learner.adapt(one, self.spec, drawn, met, step, is_random)
         )(state.learner, draw, outcome)
+        feasible = jnp.rint(draw.acceptance * draw.proposals.shape[-2])
         counters = Counters(
-            state.counters.projections + jnp.sum(draw.is_projected, axis=1, dtype=jnp.int32),
-            state.counters.rejections + jnp.sum(draw.is_rejected, axis=(1, 2), dtype=jnp.int32),
-            state.counters.acceptance + jnp.sum(draw.acceptance, axis=1),
-            state.counters.actions + self.environments,
+            state.counters.projections + jnp.sum(draw.is_projected, axis=1, dtype=jnp.uint32),
+            state.counters.rejections + jnp.sum(draw.is_rejected, axis=(1, 2), dtype=jnp.uint32),
+            state.counters.feasible + jnp.sum(feasible.astype(jnp.uint32), axis=1, dtype=jnp.uint32),
+            state.counters.proposed + jnp.uint32(self.environments * draw.proposals.shape[-2]),
         )
         metrics: Metrics = {}
         update_keys = keys_of_turn(keys, turn, purpose=2)
