@@ -142,7 +142,7 @@ def test_moments_of_returns_are_those_of_all_discounted_sums_met():
         met.append(sums.copy())
         sums[is_last] = 0.0
     assert float(returns.mean) == pytest.approx(np.mean(met), rel=1e-4)
-    assert float(returns.squares / returns.number) == pytest.approx(np.var(met), rel=1e-4)
+    assert float(returns.variance) == pytest.approx(np.var(met), rel=1e-4)
     assert float(returns.largest) == pytest.approx(np.max(np.abs(met)), rel=1e-5)
     np.testing.assert_allclose(returns.sums, sums, rtol=1e-4)
 
@@ -166,3 +166,14 @@ def test_new_networks_need_no_decomposition_that_can_block_a_small_cpu():
     critics = jax.vmap(lambda key: backbone.init_critic(key, 3, 1, (8, 8), backbone.BINS))
     program = jax.jit(critics).lower(jax.random.split(jax.random.key(0), 2)).as_text()
     assert "custom_call" not in program
+
+
+def test_the_scale_of_returns_stays_right_after_many_more_than_float32_can_count():
+    returns = backbone.init_returns(1)._replace(
+        number=jnp.asarray(backbone.MOST_RETURNS), variance=jnp.ones(()), mean=jnp.zeros(())
+    )
+    rewards = jax.random.normal(jax.random.key(0), (1_000_000, 1))
+    step = lambda now, reward: (backbone.observe_rewards(now, reward, jnp.zeros(1, bool), 0.0), None)  # noqa: E731
+    moved, _ = jax.jit(lambda now: jax.lax.scan(step, now, rewards))(returns)
+    assert float(moved.number) == backbone.MOST_RETURNS
+    assert float(jnp.sqrt(moved.variance)) == pytest.approx(1.0, abs=0.01)

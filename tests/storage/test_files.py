@@ -250,3 +250,20 @@ def test_every_file_of_the_package_is_written_by_the_storage() -> None:
     called = {(str(path.relative_to(PACKAGE)), call) for path in others for call in writing_calls(path)}
     assert called - ELSEWHERE.keys() == set()
     assert ELSEWHERE.keys() - called == set()  # an exception that nobody needs is taken away
+
+
+def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    files.write_folder(tmp_path / "first", {"content": [b"old"]})
+    (tmp_path / "current").symlink_to(tmp_path / "first")
+    files.write_folder(tmp_path / "current", {"content": [b"new"]})
+    assert (tmp_path / "current").is_symlink() and (tmp_path / "first" / "content").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("name", [".", "../here"])
+def test_the_working_directory_is_not_replaced(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(StorageError, match=r"is the working directory.*Name a folder in it"):
+        files.write_folder(name, {"content": [b"new"]})

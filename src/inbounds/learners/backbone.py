@@ -31,6 +31,8 @@ RETURN_LIMIT = 5.0
 LARGEST_RETURN = 4.0
 """The largest discounted return met is scaled to 4 at most. Distributions spread while they are projected to bins, and
 those at 5 would be cut off."""
+MOST_RETURNS = 1e6
+"""From then on older returns are forgotten: float32 cannot count on for ever."""
 EXPANSION = 4
 """Width of the inner layer of a residual block, in widths of the block."""
 MOMENTUM = 0.01
@@ -253,10 +255,9 @@ class Returns(NamedTuple):
 
     sums: jax.Array
     number: jax.Array
-    """How many sums were met."""
+    """How many sums were met, at most `MOST_RETURNS`."""
     mean: jax.Array
-    squares: jax.Array
-    """Sum of squared differences from the mean."""
+    variance: jax.Array
     largest: jax.Array
     """Largest absolute value."""
 
@@ -271,18 +272,19 @@ def observe_rewards(returns: Returns, reward: jax.Array, is_last: jax.Array, gam
     """Add one step of every environment, G <- r + gamma G; G is zero again after the last step of an episode."""
     sums = reward + gamma * returns.sums
     size, here = float(sums.shape[0]), jnp.mean(sums)
-    number, difference = returns.number + size, here - returns.mean
-    between = difference**2 * returns.number * size / number
+    number, difference = jnp.minimum(returns.number + size, MOST_RETURNS), here - returns.mean
+    weight = size / number
+    spread = jnp.mean((sums - here) ** 2) + (1.0 - weight) * difference**2
     return Returns(
         sums=jnp.where(is_last, 0.0, sums),
         number=number,
-        mean=returns.mean + difference * size / number,
-        squares=returns.squares + jnp.sum((sums - here) ** 2) + between,
+        mean=returns.mean + weight * difference,
+        variance=(1.0 - weight) * returns.variance + weight * spread,
         largest=jnp.maximum(returns.largest, jnp.max(jnp.abs(sums))),
     )
 
 
 def return_scale(returns: Returns) -> jax.Array:
     """Return the divisor of rewards: the std of discounted returns, but at least a quarter of the largest one."""
-    std = jnp.sqrt(returns.squares / jnp.maximum(returns.number, 1.0) + 1e-8)
+    std = jnp.sqrt(returns.variance + 1e-8)
     return jnp.maximum(std, returns.largest / LARGEST_RETURN)

@@ -101,8 +101,12 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_folder(path: str | Path, files: Mapping[str, Iterable[Piece]]) -> None:
-    """Write a folder of files whole or not at all; one that is there already is replaced at once."""
-    target = Path(path)
+    """Write a folder of files whole or not at all; one that is there, or that a link names, is replaced at once."""
+    target = Path(os.path.realpath(path))
+    if target == Path(os.path.realpath(os.curdir)):
+        raise StorageError(
+            f"{path} is the working directory, which cannot be replaced under a program. Name a folder in it."
+        )
     part = beside(target)
     try:
         with told(path):
