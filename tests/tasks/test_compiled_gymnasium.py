@@ -30,6 +30,8 @@ FAILS_ABOVE = 0.9
 class WalkState(NamedTuple):
     place: jax.Array
     steps: jax.Array
+    key: jax.Array
+    """A typed key, as environments carry one that draw their own numbers."""
 
 
 class Walk:
@@ -38,14 +40,20 @@ class Walk:
     observation_size, action_size, horizon = 2, 2, 5
 
     def reset(self, key: jax.Array) -> tuple[WalkState, jax.Array]:
-        state = WalkState(jax.random.normal(key, (2,)), jnp.int32(0))
+        state = WalkState(jax.random.normal(key, (2,)), jnp.int32(0), key)
         return state, state.place
 
     def step(self, state: WalkState, action: jax.Array, key: jax.Array) -> CompiledStep:
         place = state.place + action + jax.random.normal(key, (2,))
         steps = state.steps + 1
         reward = jnp.where(action[0] > FAILS_ABOVE, jnp.nan, -jnp.sum(place**2))
-        return CompiledStep(WalkState(place, steps), place, reward, place[0] > 3.0, steps >= self.horizon)
+        return CompiledStep(
+            WalkState(place, steps, jax.random.fold_in(state.key, 1)),
+            place,
+            reward,
+            place[0] > 3.0,
+            steps >= self.horizon,
+        )
 
     def explain_failure(self, state: WalkState) -> str:
         return f"the walk broke at step {int(state.steps)}"

@@ -95,11 +95,21 @@ def renew(environment: CompiledEnvironment, stream: Stream, ended: jax.Array) ->
     return Stream(key, jax.tree.map(choose, fresh.state, stream.state)), observations
 
 
+def is_key(leaf: Any) -> bool:
+    """Tell whether a leaf of a state is a typed key of JAX."""
+    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def stored(leaf: Any) -> NDArray[Any]:
+    """Return a leaf of a state as an array of NumPy; of a typed key its data."""
+    return np.array(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+
+
 def refuse_broken(environment: CompiledEnvironment, step: CompiledStep, task_name: str) -> None:
     """Raise where a reward is not a number: the only way in which compiled code can report a failure."""
     broken = np.flatnonzero(~np.isfinite(np.asarray(step.reward)))
     if broken.size:
-        member = jax.tree.map(lambda leaf: np.asarray(leaf)[broken[0]], step.state.state)
+        member = jax.tree.map(lambda leaf: stored(leaf)[broken[0]], step.state.state)
         reason = NOT_FINITE
         if isinstance(environment, ExplainsFailure):
             reason = environment.explain_failure(member)
@@ -179,7 +189,7 @@ class CompiledGymnasium(gymnasium.Env[NDArray[np.float64], Any]):
         """The compiled state of this one environment, as numpy arrays."""
         if self._stream is None:
             raise InvalidInputError(f"{self._task_name} has no state yet; call reset(seed=...) first.")
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self._stream.state)
+        return jax.tree.map(lambda leaf: stored(leaf)[0], self._stream.state)
 
     def render(self) -> NDArray[np.uint8] | None:
         """Return the picture of the current state, or None without a render mode."""
@@ -305,7 +315,7 @@ class CompiledBatch:
             raise InvalidInputError(f"{self._task_name}: nothing to save yet; call reset(seeds) first.")
         paths, _ = jax.tree_util.tree_flatten_with_path(self._stream.state)
         saved: dict[str, NDArray[np.generic]] = {
-            "state" + jax.tree_util.keystr(path): np.array(leaf) for path, leaf in paths
+            "state" + jax.tree_util.keystr(path): stored(leaf) for path, leaf in paths
         }
         saved["key"] = np.array(jax.random.key_data(self._stream.key))
         saved["observation"] = self._observation.copy()
@@ -319,13 +329,15 @@ class CompiledBatch:
         leaves = []
         for path, leaf in paths:
             name = "state" + jax.tree_util.keystr(path)
-            if name not in saved or np.shape(saved[name]) != leaf.shape:
+            wanted = jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf
+            if name not in saved or np.shape(saved[name]) != wanted.shape:
                 met = f"shape {np.shape(saved[name])}" if name in saved else "nothing"
                 raise CheckpointError(
                     f"{self._task_name}: the saved environments hold {met} for {name}, expected shape "
-                    f"{leaf.shape}; restore into a batch of the same task and the same count ({self.count})."
+                    f"{wanted.shape}; restore into a batch of the same task and the same count ({self.count})."
                 )
-            leaves.append(jax.numpy.asarray(saved[name], dtype=leaf.dtype))
+            array = jax.numpy.asarray(saved[name], dtype=wanted.dtype)
+            leaves.append(wrap(array) if is_key(leaf) else array)
         key = wrap(np.asarray(saved["key"], dtype=np.uint32))
         self._stream = Stream(key, jax.tree_util.tree_unflatten(structure, leaves))
         self._observation = np.array(saved["observation"], dtype=np.float64)
