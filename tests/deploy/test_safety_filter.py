@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -585,3 +586,47 @@ def test_a_set_that_is_not_convex_in_a_state_is_not_called_empty(correction: Any
     saddle = ib.Ellipsoid(ib.stack([[ib.obs[0], 0.0], [0.0, 1.0]]), ib.obs[1])
     with pytest.raises(InfeasibleActionError, match=r"negative eigenvalue.*not convex"):
         ib.SafetyFilter(saddle, correction=correction).correct(np.array([-1.0, -1.0]), np.array([0.0, 3.0]))
+
+
+FORK = """
+import os, signal, sys, threading, warnings
+import numpy as np
+import inbounds as ib
+
+warnings.simplefilter("ignore")  # a fork beside threads is what is tried here
+inside, leave = threading.Event(), threading.Event()
+
+def policy(observation):
+    inside.set()
+    leave.wait(30)
+    return np.zeros(2)
+
+safety = ib.SafetyFilter(ib.RateLimit(0.1) & ib.Ball(radius=0.5), policy, previous_action=np.zeros(2))
+safety.correct(None, np.ones(2))
+locks = {"filter": safety._lock, "log": safety._log._lock, "limits": safety._limits._lock}
+
+def hold(lock):
+    with lock:
+        inside.set()
+        leave.wait(30)
+
+held = sys.argv[1]
+target, arguments = (safety.act, (None,)) if held == "policy" else (hold, (locks[held],))
+threading.Thread(target=target, args=arguments, daemon=True).start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(10)  # a child that waits for the lock is ended
+    assert np.abs(safety.correct(None, np.ones(2))).max() <= 0.2
+    safety.metrics(), safety.interventions(), safety.limits(), safety.reset(np.zeros(2))
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+leave.set()
+sys.exit(status != 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("held", ["policy", "filter", "log", "limits"])
+def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have(held: str) -> None:
+    assert subprocess.run([sys.executable, "-c", FORK, held], timeout=60, check=False).returncode == 0

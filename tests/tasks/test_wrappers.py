@@ -323,3 +323,78 @@ def test_acceptance_rejection_without_a_policy_says_once_that_it_only_projects()
         env.step(OUT)
         env.step(OUT)
     assert len(told) == 1
+
+
+SLOW = ib.RateLimit(0.3)
+NARROW = ib.WeightedL1([1.0, 1.0], ib.obs[0])
+
+
+def correcting(env: Any, constraint: Any) -> Any:
+    return Guard(env, constraint, on_violation="correct")
+
+
+CHANGING = (*WRAPPERS, correcting)
+
+
+@pytest.mark.parametrize("inner", CHANGING)
+@pytest.mark.parametrize("outer", [*CHANGING, Guard])
+def test_a_set_on_the_previous_action_is_refused_around_what_may_change_actions(
+    outer: Any, inner: Any
+) -> None:
+    words = "further inside.*join both sets with &"
+    name = {correcting: "Guard"}.get(inner, getattr(inner, "__name__", ""))
+    with pytest.raises(ConfigurationError, match=f"{name}, {words}"):
+        outer(inner(Walk(), NARROW), SLOW)
+    with pytest.raises(ConfigurationError, match=f"{name}, {words}"):
+        between = gymnasium.wrappers.TimeLimit(inner(Walk(), NARROW), 5)
+        outer(
+            between,
+            ib.Box(-1.0, 1.0) & ib.Ball(radius_squared=0.5 + ib.dot(ib.previous_action, ib.previous_action)),
+        )
+
+
+@pytest.mark.parametrize("outer", [*CHANGING, Guard])
+def test_other_stacks_of_wrappers_are_built(outer: Any) -> None:
+    for env in (outer(ProjectAction(Walk(), SLOW), BALL), outer(Guard(Walk(), NARROW), SLOW)):
+        env.reset(seed=0)
+        env.step(np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize("outer", [*CHANGING, Guard])
+def test_a_set_in_info_that_reads_the_previous_action_is_refused_in_a_stack(outer: Any) -> None:
+    class Announcing(Walk):
+        def reset(self, **options: Any) -> Any:
+            return super().reset(**options)[0], {"constraint": SLOW}
+
+    with pytest.raises(ConfigurationError, match="further inside"):
+        outer(ProjectAction(Announcing(), NARROW), BALL).reset(seed=0)
+
+
+@pytest.mark.parametrize("inner", CHANGING)
+def test_a_task_refuses_a_set_on_the_previous_action_around_what_may_change_actions(inner: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"tall: .*further inside"):
+        ib.Task(lambda: inner(Walk(), NARROW), SLOW, horizon=5, name="tall")
+    ib.Task(lambda: inner(Walk(), NARROW), BALL, horizon=5, name="tall")
+    ib.Task(lambda: Guard(Walk(), NARROW), SLOW, horizon=5, name="tall")
+
+
+@pytest.mark.parametrize("inner", [ProjectAction, AcceptReject, correcting])
+@pytest.mark.parametrize("outer", WRAPPERS)
+def test_info_tells_what_the_simulator_received_through_several_wrappers(outer: Any, inner: Any) -> None:
+    walk = Walk()
+    env = outer(inner(walk, NARROW), ib.Box(-0.6, 0.6))
+    env.reset(seed=0)
+    for _ in range(3):
+        *_, info = env.step(np.full(2, 0.5, np.float32))
+        assert np.array_equal(info["executed_action"], walk.executed[-1])
+        assert np.abs(info["executed_action"]).sum() <= 0.5
+
+
+def test_an_action_that_a_wrapper_further_inside_rejected_was_not_executed() -> None:
+    walk = Walk()
+    env = ProjectAction(AugmentedMDP(walk, NARROW), ib.Box(-0.6, 0.6))
+    env.reset(seed=0)
+    *_, info = env.step(OUT)
+    assert info["action_outcome"] == "rejected" and "executed_action" not in info and not walk.executed
+    *_, info = env.step(INSIDE)
+    assert info["action_outcome"] == "accepted" and np.array_equal(info["executed_action"], walk.executed[-1])

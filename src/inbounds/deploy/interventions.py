@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import bisect
 import math
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,11 +93,12 @@ class Intervention:
 
 
 class Locked:
-    """Something with a lock, of which a copy, here or in another process, gets a new one."""
+    """Something with a lock, of which a copy, here or in another process, gets a new one; a fork is a copy."""
 
     def __init__(self) -> None:
         """Make the lock; who holds it may take it again."""
         self._lock = threading.RLock()
+        _locked.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the lock."""
@@ -105,6 +108,19 @@ class Locked:
         """Take it over."""
         self.__dict__.update(state)
         Locked.__init__(self)
+
+
+_locked: weakref.WeakSet[Locked] = weakref.WeakSet()
+
+
+def _with_new_locks() -> None:
+    """Give a forked process locks of its own: a thread that held one is not there to let it go."""
+    for held in list(_locked):
+        held._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_with_new_locks)
 
 
 class InterventionLog(Locked):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -22,7 +22,7 @@ from inbounds.errors import (
 from inbounds.tasks.action_guard import ActionGuard as ActionGuard
 from inbounds.tasks.action_guard import OnViolation as OnViolation
 from inbounds.tasks.fitting import first_action, fitted
-from inbounds.tasks.named_parts import vector_of_part
+from inbounds.tasks.named_parts import reads_previous_action, vector_of_part
 from inbounds.tasks.spaces import ConstrainedBox
 
 Began = tuple[Any, dict[str, Any]]
@@ -159,6 +159,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         super().__init__(env)
         require_no_autoreset(self)
+        require_known_past(env, constraint, type(self).__name__)
         self._guard = EpisodeGuard(
             constraint,
             env.action_space,
@@ -206,6 +207,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         announced, stated = info.get("constraint"), self.constraint
         self._problem = None
         if isinstance(announced, Constraint):
+            require_known_past(self.env, announced, type(self).__name__)
             try:
                 stated = self._guard.fitted(announced)
             except EmptySetError as error:  # an episode may end here, and then nobody asks for an action
@@ -250,6 +252,37 @@ def require_no_autoreset(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None
             f"{name}: Autoreset, further inside, resets where it is told to step, so that it is unknown what was "
             f"executed. Put it outside: gymnasium.wrappers.Autoreset({name}(env, ...))."
         )
+
+
+class Changer(NamedTuple):
+    """A layer that may execute another action than it is sent."""
+
+    name: str
+    actions: ActionGuard
+
+
+def innermost_changer(env: gymnasium.Env[Any, Any]) -> Changer | None:
+    """Return the layer nearest to the simulator that corrects or rejects actions, if there is one."""
+    found = None
+    for layer in layers_of(env):
+        own = getattr(layer, "__dict__", {})
+        guard = own.get("_guard", own.get("guard"))
+        actions = guard.actions if isinstance(guard, EpisodeGuard) else guard
+        if isinstance(actions, ActionGuard) and actions.on_violation == "correct":
+            found = Changer(type(layer).__name__, actions)
+    return found
+
+
+def require_known_past(env: gymnasium.Env[Any, Any], constraint: Any, name: str) -> None:
+    """Refuse a set that reads the previous action where a layer inside may execute another one than it is sent."""
+    changer = innermost_changer(env)
+    if changer is None or not (isinstance(constraint, Constraint) and reads_previous_action(constraint)):
+        return
+    raise ConfigurationError(
+        f"{name}: the set {constraint.formula()} reads the previous action, but {changer.name}, further inside, may "
+        f"execute another one than it is sent, so that the limit would not hold at the simulator. Leave {changer.name} "
+        f"out, and join both sets with & in one place: outer_set & inner_set."
+    )
 
 
 def bounds_of(space: Any) -> Any:

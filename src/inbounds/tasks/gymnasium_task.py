@@ -15,6 +15,7 @@ from inbounds.constraints import Box, Constraint
 from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.fitting import first_action
+from inbounds.tasks.guard import require_known_past
 from inbounds.tasks.gymnasium_batch import GymnasiumBatch, SingleEnvironment
 from inbounds.tasks.gymnasium_group import (
     Group,
@@ -90,6 +91,7 @@ def parts_from_gymnasium(
         info = begun(sample, 0, task_name).info
         own_limit = own_set(sample)
         limits = declared_limits(constraint, own_limit, info, task_name)
+        require_known_past(sample, limits, task_name)
         published = announced(info)
         bounds = action_bounds(limits, sample.action_space, actions, task_name)
         steps = chosen_horizon(horizon, sample, task_name)

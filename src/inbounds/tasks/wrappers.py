@@ -19,7 +19,14 @@ from inbounds.constraints import Constraint
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.empty_states import observation_shown
 from inbounds.tasks.fitting import WithPreviousAction
-from inbounds.tasks.guard import EpisodeGuard, Stepped, as_numbers, require_no_autoreset
+from inbounds.tasks.guard import (
+    EpisodeGuard,
+    Stepped,
+    as_numbers,
+    innermost_changer,
+    require_known_past,
+    require_no_autoreset,
+)
 from inbounds.tasks.named_parts import reads_previous_action
 from inbounds.tasks.spaces import ConstrainedBox
 
@@ -59,6 +66,7 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         require_no_autoreset(self)
         self._given = constraint
         self._stated = published_constraint(env) if constraint is None else constraint
+        require_known_past(env, self._stated, type(self).__name__)
         self._guard = EpisodeGuard(
             self._stated,
             env.action_space,
@@ -111,7 +119,9 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         executed, answer = self._guard.step_of(self.env, proposed)
         observation, reward, terminated, truncated, info = answer
         self._remember(observation, info, executed)
-        told = describe(raw, executed, "projected" if self.projections > before else outcome, excess)
+        ran = executed_inside(self.env, info, executed)
+        became: Outcome = "projected" if self.projections > before else outcome
+        told = describe(raw, ran, "rejected" if ran is None else became, excess)
         return self._shown(observation), reward, terminated, truncated, {**info, **told}
 
     def _shown(self, observation: Any) -> Any:
@@ -123,11 +133,13 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _remember(
         self, observation: Any, info: dict[str, Any], executed: NDArray[np.floating] | None
     ) -> None:
-        announced = info.get("constraint")
+        announced, before = info.get("constraint"), self._stated
         if isinstance(announced, Constraint):
             self._stated = announced
         else:
             self._stated = published_constraint(self.env) if self._given is None else self._given
+        if self._stated is not before:
+            require_known_past(self.env, self._stated, type(self).__name__)
         self._guard.stand_at(as_numbers(self.env.observation_space, observation), executed)
 
 
@@ -259,13 +271,20 @@ def published_constraint(env: gymnasium.Env[Any, Any]) -> Constraint:
     )
 
 
-def describe(
-    raw: Any, executed: NDArray[np.floating] | None, outcome: Outcome, excess: float
-) -> dict[str, Any]:
+def executed_inside(env: gymnasium.Env[Any, Any], info: dict[str, Any], sent: Any) -> Any:
+    """Return what was executed of an action that was sent, as the layer nearest to the simulator tells; or None."""
+    changer = innermost_changer(env)
+    if "executed_action" in info or changer is None:
+        return info.get("executed_action", sent)
+    admitted = changer.actions.admitted
+    return None if info.get("action_outcome") == "rejected" or admitted is None else admitted[0]
+
+
+def describe(raw: Any, executed: Any, outcome: Outcome, excess: float) -> dict[str, Any]:
     """Return what `info` tells about one action; a rejected one has executed nothing."""
     told: dict[str, Any] = {
         "raw_action": np.array(raw),
         "action_outcome": outcome,
         "action_excess": excess,
     }
-    return told if executed is None else {**told, "executed_action": executed.copy()}
+    return told if executed is None else {**told, "executed_action": np.array(executed)}
