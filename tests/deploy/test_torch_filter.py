@@ -190,9 +190,12 @@ def test_writing_into_the_observations_of_a_wrapped_environment_does_not_move_th
         assert bool((inner.received[-1].double().square().sum(-1, keepdim=True) <= limit).all())
 
 
+UINT8 = {"env_ids": torch.tensor([1, 0, 0, 0], dtype=torch.uint8)}  # a mask, as torch takes it
+
+
 @pytest.mark.parametrize(
     "named",
-    [{"env_ids": [0]}, {"env_ids": torch.tensor([0])}, {"options": {"reset_mask": np.arange(4) == 0}}],
+    [{"env_ids": [0]}, {"env_ids": torch.tensor([0])}, {"options": {"reset_mask": np.arange(4) == 0}}, UINT8],
 )
 def test_a_reset_of_some_rows_keeps_what_the_others_executed(named: Any) -> None:
     inner = Vectorised()
@@ -203,6 +206,43 @@ def test_a_reset_of_some_rows_keeps_what_the_others_executed(named: Any) -> None
     env.reset(**named)
     env.step(torch.full((4, 2), 0.3))
     assert torch.allclose(inner.received[-1][:, 0], torch.tensor([0.25, 0.3, 0.3, 0.3]), atol=1e-5)
+
+
+MASK = {"options": {"reset_mask": torch.ones(3, dtype=torch.bool)}}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        MASK,
+        *({"env_ids": rows} for rows in ({0, 1}, [7], [0.5], torch.tensor([1.0]), [True], "x", [[0], []])),
+    ],
+    ids=str,
+)
+def test_rows_that_are_none_are_refused_before_the_environment_moves(named: Any) -> None:
+    inner = Vectorised()
+    env = ib.TorchFilter(RATE, previous_action=torch.zeros(2)).wrap(inner)
+    env.reset()
+    env.step(torch.ones(4, 2))
+    with pytest.raises(InvalidInputError, match=r"do not fit 4 rows.*Nothing was reset.*env_ids=\[0\]"):
+        env.reset(**named)
+    assert inner.resets == 1
+    env.step(torch.ones(4, 2))
+    assert torch.allclose(inner.received[-1], torch.full((4, 2), 0.5), atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [[], np.array([0, -1]), slice(0, 2), torch.tensor([0]), (1, 2), range(2), 3])
+def test_rows_may_be_numbered_in_every_usual_way(rows: Any) -> None:
+    inner = Vectorised()
+    env = ib.TorchFilter(RATE, previous_action=torch.zeros(2)).wrap(inner)
+    env.reset()
+    env.step(torch.ones(4, 2))
+    env.reset(env_ids=rows)
+    env.step(torch.ones(4, 2))
+    begun = np.zeros(4, bool)
+    begun[[] if isinstance(rows, list) else np.arange(4)[np.r_[rows]]] = True
+    expected = torch.tensor(np.where(begun, 0.25, 0.5), dtype=torch.float32)
+    assert torch.allclose(inner.received[-1][:, 0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("call", [((0, [0]), {}), (([0],), {}), ((), {"rows": [0]})])
@@ -235,8 +275,10 @@ class Vectorised:
 
     def __init__(self) -> None:
         self.received: list[Any] = []
+        self.resets = 0
 
     def reset(self, seed: int | None = None, env_ids: Any = None, options: Any = None) -> Any:
+        self.resets += 1
         return {"policy": torch.full((4, 1), 0.5)}, {}
 
     def step(self, actions: Any) -> Any:

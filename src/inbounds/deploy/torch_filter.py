@@ -139,16 +139,9 @@ class TorchFilter:
                 is_central, is_moved = is_central | is_missed, is_moved & ~is_missed
                 self._require_feasible(is_missed & ~self._contains(seen, answer, before))
 
-        kinds = {
-            "projection": is_moved,
-            "interior_point": is_central,
-            "hold": is_held & ~is_moved & ~is_central,
-        }
-        causes = {
-            "invalid_observation": ~is_sound,
-            "invalid_action": is_sound & ~is_finite,
-            "infeasible_action": is_known & ~is_accepted,
-        }
+        kinds = dict(zip(KINDS, (is_moved, is_central, is_held & ~is_moved & ~is_central), strict=True))
+        broken = (is_known & ~is_accepted, is_sound & ~is_finite, ~is_sound)
+        causes = dict(zip(CAUSES, broken, strict=True))
         self.is_corrected = ~(is_known & is_accepted)
         self._count(count, kinds, causes)
         # Copies: an environment may write into the tensors that it shares with its caller.
@@ -173,13 +166,21 @@ class TorchFilter:
         self._executed = namespace_of(ended).where(ended[:, None], start, self._executed)
         self._has_acted = self._has_acted & ~ended
 
-    def begin(self, rows: Any = None) -> None:
-        """Begin an episode in rows that are named by their numbers or marked, in all rows for None."""
+    def marked(self, rows: Any) -> Tensor | None:
+        """Mark rows that are named by their numbers or by a mask; None, which is all rows, before the first action."""
         if rows is None or self._has_acted is None:
-            return self.reset()
-        ended = self._has_acted & False
-        ended[rows if is_tensor(rows) or isinstance(rows, slice) else np.asarray(rows).tolist()] = True
-        return self.reset(ended)
+            return None
+        marks = np.zeros(len(self._has_acted), dtype=bool)
+        try:
+            chosen = np.asarray(rows.cpu() if is_tensor(rows) else rows)
+            chosen = chosen.astype(bool) if is_tensor(rows) and chosen.dtype == np.uint8 else chosen
+            marks[rows if isinstance(rows, slice) else chosen if chosen.size else []] = True
+        except (IndexError, TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"the rows to reset, {rows!r:.80}, do not fit {marks.size} rows ({error}). Nothing was reset. Pass row "
+                f"numbers from 0 to {marks.size - 1}, such as env_ids=[0], or a boolean mask with one entry per row."
+            ) from error
+        return self._has_acted.new_tensor(marks)
 
     def metrics(self) -> dict[str, int]:
         """Return the counters: calls, actions (rows), those that passed, interventions by kind and cause."""
@@ -347,9 +348,10 @@ class FilteredEnvironment:
         rows = named.get("env_ids")
         if rows is None and isinstance(named.get("options"), Mapping):
             rows = named["options"].get("reset_mask")
+        ended = self.safety.marked(rows)  # before the environment moves
         self._is_begun = False
         answer = self.env.reset(*arguments, **named)
-        self.safety.begin(rows)
+        self.safety.reset(ended)
         return self._stand_at(answer)
 
     def step(self, actions: Tensor) -> Any:
@@ -378,10 +380,8 @@ class FilteredEnvironment:
     @staticmethod
     def _require_known(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Refuse arguments that may mean that an episode begins in some rows alone."""
-        unknown = [
-            *map(repr, arguments),
-            *(name for name in named if name not in ("seed", "env_ids", "options")),
-        ]
+        others = (name for name in named if name not in ("seed", "env_ids", "options"))
+        unknown = [*map(repr, arguments), *others]
         if unknown:
             raise ConfigurationError(
                 f"reset({', '.join(unknown):.80}) does not tell in which rows an episode begins, and so which forget "
