@@ -102,6 +102,7 @@ class Training:
         self.best = unevaluated(self.export(self.state.learner), len(self.seeds))
         self.seconds = time.perf_counter() - began
         self.collector.start()
+        self.rejections = np.zeros(len(self.seeds), np.int64)
         self.logged_counters = jax.tree.map(np.asarray, self.state.counters)
 
     def resume(self, warn: Callable[[str], None]) -> int:
