@@ -227,7 +227,7 @@ class Constraint(abc.ABC):
         from inbounds.constraints.sampling import draw_uniform
 
         if n is not None and (not isinstance(n, int | np.integer) or n < 0):
-            raise InvalidInputError(f"n={n!r} is not a number of actions. Pass an integer >= 0, or omit it.")
+            raise InvalidInputError(f"n={n!r} is not a count of actions. Pass 0 or more, or omit it.")
         at, size = self.situation_without_action(observation, dimension, previous_action, rng)
         return draw_uniform(self, rng, at, size, n)
 
