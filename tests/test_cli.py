@@ -392,3 +392,10 @@ def test_a_long_curve_is_averaged_into_the_width() -> None:
 def test_sizes_and_times_are_told_as_a_person_would() -> None:
     assert (size(999), size(5.2e6), size(3e9)) == ("999 B", "5.2 MB", "3 GB")
     assert (duration(60), duration(600), duration(7200)) == ("60 s", "10 min", "2.0 h")
+
+
+def test_the_demo_of_the_makefile_is_a_command_that_can_be_read() -> None:
+    makefile = (Path(__file__).parents[1] / "Makefile").read_text()
+    command = next(line for line in makefile.splitlines() if line.startswith("DEMO ?= inbounds train "))
+    request = parse(command.removeprefix("DEMO ?= inbounds train ").split())
+    assert request.learner.hidden == (128, 128) and request.training.steps == 50_000
