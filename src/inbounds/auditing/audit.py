@@ -172,7 +172,7 @@ def _replay(
 
     def act(observation: NDArray[np.float64]) -> NDArray[np.floating]:
         nonlocal invalid, worst
-        # Copies: a policy that writes into what it is shown must not move the set by which it is judged.
+        # Copies: a policy that writes into what it is shown must not move the set by which it is evaluated.
         shown = observation.copy(), before.copy()
         began = time.perf_counter()
         proposed = policy.ask(*shown)

@@ -23,8 +23,8 @@ Tensor = Any
 """A torch.Tensor; torch is not imported here."""
 KINDS = ("projection", "interior_point", "hold")
 CAUSES = ("infeasible_action", "invalid_action", "invalid_observation")
-COUNTERS = ("calls", "actions", "passed", "interventions", *(f"interventions_{kind}" for kind in KINDS))
-COUNTERS = (*COUNTERS, *(f"causes_{cause}" for cause in CAUSES))
+BY_KIND, BY_CAUSE = (f"interventions_{kind}" for kind in KINDS), (f"causes_{cause}" for cause in CAUSES)
+COUNTERS = ("calls", "actions", "passed", "interventions", *BY_KIND, *BY_CAUSE)
 
 
 class TorchFilter:

@@ -79,9 +79,8 @@ PENALTY_RATE, LARGEST_ERROR = 0.01, 0.1
 by 0.1 % per step at most."""
 PENALTY_RANGE = (0.01, 10.0)
 """Of a tuned K. Normalised returns are at most 4: a larger K hides them, a smaller one has no effect."""
-
-
 RETURN_BINS = np.linspace(-RETURN_LIMIT, RETURN_LIMIT, BINS, dtype=np.float32)
+"""Normalised returns that a critic gives probabilities to; an array of NumPy, since JAX must not start on import."""
 
 
 class Params(NamedTuple):

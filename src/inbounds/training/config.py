@@ -104,7 +104,7 @@ class TrainingConfig:
         if not isinstance(self.deterministic, bool):
             raise ConfigurationError(f"deterministic={self.deterministic!r} must be True or False.")
         if not isinstance(self.device, str | None):
-            raise ConfigurationError(f"device={self.device!r} is no device. Pass 'cpu', 'gpu' or None.")
+            raise ConfigurationError(f"device={self.device!r} is not a device. Pass 'cpu', 'gpu' or None.")
 
     def _require_readable(self) -> None:
         """Refuse numbers that the run folder could hold but not give back: such a run would be lost."""
