@@ -97,7 +97,7 @@ def renew(environment: CompiledEnvironment, stream: Stream, ended: jax.Array) ->
 
 def is_key(leaf: Any) -> bool:
     """Tell whether a leaf of a state is a typed key of JAX."""
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+    return hasattr(leaf, "dtype") and bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def stored(leaf: Any) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from inbounds.errors import CheckpointError, DamagedCheckpointError, StorageErro
 from inbounds.policies.acceptance import Draw
 from inbounds.storage.files import remove_folder, write_folder
 from inbounds.storage.sealed_arrays import read_json, read_sealed, sealed_pieces
+from inbounds.tasks.compiled_gymnasium import is_key
 from inbounds.training.compiled_collector import CompiledCollector
 from inbounds.training.host_collector import HostCollector, Pending
 from inbounds.training.program import Exchange
@@ -55,16 +56,12 @@ def _fitting(template: Any, arrays: Mapping[str, NDArray[Any]], name: str) -> An
             f"'{name}' is {found.dtype}{list(found.shape)} in the checkpoint, but {wanted[1]}{list(wanted[0])} is "
             f"expected. It belongs to another learner, task or configuration."
         )
-    return jax.random.wrap_key_data(jax.numpy.asarray(found)) if _is_key(template) else found
-
-
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.wrap_key_data(jax.numpy.asarray(found)) if is_key(template) else found
 
 
 def _plain(leaf: Any) -> Any:
     """Return the raw words of a random key, and anything else as it is."""
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
 def nest(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, Any]:
