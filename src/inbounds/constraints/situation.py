@@ -139,9 +139,15 @@ class Situation(NamedTuple):
     def quietly(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function returns; numpy does not warn of overflow, of which the answer tells already.
 
-        Products that vanish are what the margins allow for, also where a program made them errors (`np.seterr`).
+        Products that vanish are what the margins allow for, also where a program made them errors (`np.seterr`). Trying
+        first costs other programs nothing.
         """
-        with np.errstate(under="ignore") if self.size <= LARGE else np.errstate(all="ignore"):
+        if self.size <= LARGE:
+            try:
+                return function(*arguments)
+            except FloatingPointError:
+                pass
+        with np.errstate(all="ignore"):
             return function(*arguments)
 
     def without_gradient(self) -> Situation:
