@@ -29,7 +29,7 @@ def test_a_moving_set_is_followed_without_any_projection(learner):
     learnt = learn(probe, learner, steps=3_200)
     assert learnt.regret(probe) < 0.05
     assert int(learnt.counters.projections) == 0
-    assert int(learnt.metrics["centre_calls"]) == int(learnt.counters.actions) == 3_200
+    assert int(learnt.metrics["centre_calls"]) == int(learnt.counters.proposed) == 3_200
     assert np.all(probe.task.constraint.contains(probe.observations, learnt.raw_actions(probe)))
 
 
