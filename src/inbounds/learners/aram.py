@@ -320,7 +320,7 @@ class Aram(Learner):
             )
         noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is not used; it keeps old draws
         noise = jax.vmap(lambda key: proposal_noise(key, shape, self.student_df))(noise_keys)
-        policy = jax.vmap(lambda own, seen, preference: self.policy(self.actor(own), spec, seen, preference))(
+        policy = jax.vmap(lambda own, seen, wanted: self.policy(self.actor(own), spec, seen, wanted))(
             state, observation, context
         )
         repeated = jax.tree.map(lambda array: array[..., None, :], policy)
@@ -346,7 +346,6 @@ class Aram(Learner):
         real = Transition(observation, draw.action, reward, outcome.not_done, outcome.next_observation)
         if not self.augmented:
             return {REAL: Memory(real, None)}
-        # K is stored with the row: a schedule of K would belong to `adapt` and `loss`.
         loops = self_loops(observation, draw, jnp.asarray([0.0, -self.penalty], jnp.float32))
         if self.is_normalised:
             loops = normalised_aram.rejected_rows(observation, draw, outcome)
@@ -376,9 +375,8 @@ class Aram(Learner):
         if is_random:
             return state
         if self.q_snapshots:
-            state = state._replace(
-                snapshots=take_snapshot(state.snapshots, state.params.critic, state.updates)
-            )
+            snapshots = take_snapshot(state.snapshots, state.params.critic, state.updates)
+            state = state._replace(snapshots=snapshots)
         if self.target_acceptance is None or not self.adapts_eta(spec):
             return state
         error = self.target_acceptance - jnp.mean(draw.acceptance)
@@ -446,7 +444,7 @@ class Aram(Learner):
             reward, batch.not_done, next_q, weights, after.log_density, alpha, self.gamma_of(spec)
         )
         q = q_values(params.critic, inputs, spec.box.normalise(batch.action))
-        per_twin = jax.vmap(jax.vmap(losses.critic_loss, (0, None, None)))(q, target, weights)
+        per_twin = jax.vmap(jax.vmap(self.critic_error, (0, None, None)))(q, target, weights)
         critic_loss = jnp.mean(jnp.sum(per_twin, axis=1))
 
         if self.preference_samples == 1 and self.q_snapshots == 0:
@@ -473,6 +471,10 @@ class Aram(Learner):
             metrics["eta"] = state.eta
         return critic_loss + policy_loss + alpha_loss, metrics
 
+    def critic_error(self, values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:
+        """Return how far the values of one row are from their target."""
+        return losses.critic_loss(values, target, preference)
+
     def entropy_target(self, state: Any, spec: Spec) -> jax.Array:
         """Return the target entropy of the policy in [-1, 1]^d.
 
@@ -480,10 +482,8 @@ class Aram(Learner):
         -log(feasible fraction of the box): a policy that fills C(s) has that much less entropy than one that fills the
         box.
         """
-        per_dimension = self.target_entropy
-        if per_dimension is None:
-            has_warm_start = self.starts_warm(spec)
-            per_dimension = TARGET_ENTROPY_AFTER_WARM_START if has_warm_start else TARGET_ENTROPY
+        if (per_dimension := self.target_entropy) is None:
+            per_dimension = TARGET_ENTROPY_AFTER_WARM_START if self.starts_warm(spec) else TARGET_ENTROPY
         first = jnp.asarray(float(spec.box.size) * per_dimension)
         if not self.entropy_ramp:
             return first
