@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import json
 import re
@@ -359,6 +360,19 @@ def test_functions_of_numbers_alone_are_numbers() -> None:
         (lambda: ib.Box([-np.inf, obs[0]], 1.0), "finite"),
         (lambda: ib.Polytope([obs[0], obs[1] * obs[2]], 1.0), "reads no matrix"),
         (lambda: 1 if obs[0] + obs[1] else 0, "cannot decide an `if`"),
+        (lambda: obs[0] > 1.0, r"compared with 1.0.*ib\.maximum"),
+        (lambda: max(obs[0], 1.0), r"ib\.maximum"),
+        (lambda: builtins.sum(obs[0:3]), r"ib\.sum"),
+        (lambda: ib.previous_action[0], "where the observation is read"),
+        (lambda: np.sin(obs[0]), r"ib\.sin"),
+        (lambda: np.abs(obs[0:2]), r"ib\.abs"),
+        (lambda: np.dot([1.0, 2.0], obs[0:2]), r"ib\.dot"),
+        (lambda: np.linalg.norm(obs[0:2]), r"ib\.sqrt, ib\.sum"),
+        (lambda: np.float64(1.0) < obs[0], r"np\.less"),
+        (lambda: list(obs), r"ib\.obs\[0:3\]"),
+        (lambda: 3 in obs, r"ib\.obs\[0:3\]"),
+        (lambda: ib.stack(obs), r"ib\.obs\[0:3\]"),
+        (lambda: ib.Box(-1.0, obs), r"high is ib\.obs,"),
     ],
 )
 def test_what_makes_no_expression_is_refused_with_a_remedy(
@@ -555,7 +569,7 @@ def test_names_and_the_previous_action_are_found_inside_expressions() -> None:
     )
     read = {str(reference) for _, _, reference in references_of(limit)}
     assert read == {"obs['speed']", "obs['fuse'][0]", "previous_action"}
-    found = resolved(limit, {"fuse": (0, 1), "speed": (1, 2), "previous_action": (3, 2)})
+    found = resolved(limit, {"fuse": (0, 1), "speed": (1, 2), "previous_action": (3, 2)}, 3)
     assert "[1, 2]*obs[1:3]" in repr(found) and "obs[3:5]*obs[1:3]" in repr(found)
     assert entries_read(found, 5).tolist() == [0, 1, 2, 3, 4]
 

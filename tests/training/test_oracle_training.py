@@ -69,6 +69,15 @@ def test_the_guard_never_refuses_other_learners_either(name: str) -> None:
     assert collector.turn == 60
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) for name in ("dpre", "optlayer", "nfwpo", "srad")] + ["spre"],
+)
+def test_methods_that_need_a_gradient_of_the_set_are_refused_with_the_remedy(name: str) -> None:
+    with pytest.raises(ConstraintError, match=r"below .* has no gradient.*Take ARAM"):
+        collected(task(), small(name), warm_up=20, turns=60)
+
+
 @pytest.mark.slow
 def test_the_guard_never_refuses_what_an_evaluation_executes() -> None:
     learner = small("spre")

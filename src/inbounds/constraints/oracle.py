@@ -37,6 +37,8 @@ class Oracle(Constraint):
         within: A set that actions must lie in as well, usually a `Box`; samples are drawn from it.
         is_batched: Whether the function takes arrays with leading axes; otherwise it is called in a loop.
         samples: How many points a projection tries.
+        observation_size: How many entries of the observation the function is given, from the first on; None for all.
+            `ib.Task` sets it where it appends numbers to the observation of the environment.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Oracle(Constraint):
         within: Constraint | None = None,
         is_batched: bool = False,
         samples: int = 2000,
+        observation_size: int | None = None,
     ) -> None:
         """Import the function where it is named by its path, and check what can be checked."""
         self.function: Membership = _imported(function) if isinstance(function, str) else function
@@ -58,6 +61,11 @@ class Oracle(Constraint):
             raise ConstraintError(
                 f"Oracle: samples={samples!r}, but a whole number of at least one is needed. Use the default."
             )
+        if observation_size is not None and not is_whole(observation_size, 1):
+            raise ConstraintError(
+                f"Oracle: observation_size={observation_size!r}, but a whole number of at least one is needed. Leave "
+                f"it out to give the function the whole observation."
+            )
         if within is not None and not isinstance(within, Constraint):
             raise ConstraintError(
                 f"Oracle: within={within!r} is not a constraint. Pass one, such as Box(low, high)."
@@ -69,6 +77,7 @@ class Oracle(Constraint):
                 f"entries. Leave dimension out."
             )
         self.within, self.is_batched, self.samples = within, bool(is_batched), int(samples)
+        self.observation_size = None if observation_size is None else int(observation_size)
         self._size = size if size is not None else dimension
 
     @property
@@ -79,7 +88,7 @@ class Oracle(Constraint):
     def restricted_to(self, other: Constraint) -> Constraint:
         """Return the intersection with another set, from which samples are then drawn."""
         within = other if self.within is None else self.within & other
-        return Oracle(self._named, self._size, within, self.is_batched, self.samples)
+        return Oracle(self._named, self._size, within, self.is_batched, self.samples, self.observation_size)
 
     def is_member(self, at: Situation, action: Array) -> Array:
         """Ask the function about every action."""
@@ -200,6 +209,7 @@ class Oracle(Constraint):
             "within": self.within,
             "is_batched": self.is_batched,
             "samples": self.samples,
+            "observation_size": self.observation_size,
         }
 
     def size(self) -> int | None:
@@ -268,7 +278,7 @@ class Oracle(Constraint):
     def _ask(self, observation: Any, action: Any) -> Any:
         """Call the function for a batch on the host, always with float64 numbers."""
         action = _read_only(action)
-        observation = None if observation is None else _read_only(observation)
+        observation = None if observation is None else self._shown(observation)
         lead = np.broadcast_shapes(action.shape[:-1], () if observation is None else observation.shape[:-1])
         actions = np.broadcast_to(action, (*lead, action.shape[-1]))
         if self.is_batched:
@@ -283,27 +293,41 @@ class Oracle(Constraint):
             )
         return answers
 
+    def _shown(self, observation: Any) -> Any:
+        """Return the entries that the function is given."""
+        size = self.observation_size
+        if size is not None and np.shape(observation)[-1] < size:
+            raise InvalidInputError(
+                f"{self._name()} is given {size} entries of the observation, but this one has only "
+                f"{np.shape(observation)[-1]}. Pass the whole observation."
+            )
+        return _read_only(observation)[..., :size]
+
     def _is_member_in_jax(self, at: Situation, action: Array) -> Array:
         """Call the function on the host from wherever JAX computes."""
         import jax
 
-        observation = at.observation
-        lead = np.broadcast_shapes(action.shape[:-1], () if observation is None else observation.shape[:-1])
-        answer = jax.ShapeDtypeStruct(lead, np.bool_)
-        if observation is None:
+        given = (action,) if at.observation is None else (action, at.observation)
+        lead = np.broadcast_shapes(*(values.shape[:-1] for values in given))
+
+        @jax.custom_jvp
+        def answers(action: Array, observation: Array | None = None) -> Array:
             return jax.pure_callback(
-                lambda a: self._ask(None, a),
-                answer,
-                action,
+                lambda a, o=None: self._ask(o, a),
+                jax.ShapeDtypeStruct(lead, np.bool_),
+                *((action,) if observation is None else (action, observation)),
                 vmap_method="expand_dims",
             )
-        return jax.pure_callback(
-            lambda o, a: self._ask(o, a),
-            answer,
-            observation,
-            action,
-            vmap_method="expand_dims",
-        )
+
+        @answers.defjvp
+        def refuse(*_: Any) -> Any:
+            raise ConstraintError(
+                f"{self._name()} tells which actions are allowed, and has no gradient. Methods that differentiate their "
+                f"projection or their violation cannot learn on it. Take ARAM, SAC, TD3 or FOCOPS, or write the set as "
+                f"ib.Ball, ib.Polytope, ..."
+            )
+
+        return answers(*given)
 
     def _name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)

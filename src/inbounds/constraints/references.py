@@ -315,6 +315,19 @@ class ObservationEntries:
     that part; the Task that gets the constraint knows where they lie.
     """
 
+    def __iter__(self) -> Iterator[Reference]:
+        """Refuse: Python would name one entry after another without end."""
+        raise ConstraintError(
+            "ib.obs alone names no entries, and only an observation tells how many there are. Say which: ib.obs[0:3]."
+        )
+
+    def __contains__(self, item: Any) -> bool:
+        """Refuse, for the same reason."""
+        return item in iter(self)
+
+    def __repr__(self) -> str:
+        return "ib.obs"
+
     def __getitem__(self, selection: Any) -> Reference:
         """Name the selected entries."""
         if isinstance(selection, str) and selection:

@@ -163,9 +163,9 @@ def sensible_start(
     if start is None:
         return None
     if isinstance(start, Reference):
-        found = resolved_reference(
-            start, places_of_parts(interface.observation_parts), f"{task_name}: reference_action"
-        )
+        places = places_of_parts(interface.observation_parts)
+        reader = f"{task_name}: reference_action"
+        found = resolved_reference(start, places, reader, interface.own_size)
         available = sum(length for _, length in parts)
         if found.least_size <= available and found.read(np.zeros(available)).shape == (size,):
             return found
@@ -288,7 +288,7 @@ def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
 
 def with_places(limits: Constraint, interface: Interface) -> Constraint:
     """Return the constraint with names replaced by where the parts lie in the observation."""
-    return resolved(limits, places_of_parts(interface.observation_parts))
+    return resolved(limits, places_of_parts(interface.observation_parts), interface.own_size)
 
 
 def refuse_misfit(constraint: Constraint, interface: Interface, task_name: str) -> None:

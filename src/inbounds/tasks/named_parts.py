@@ -183,9 +183,18 @@ def reads_previous_action(constraint: Constraint) -> bool:
     )
 
 
-def resolved(constraint: Constraint, places: Places) -> Constraint:
-    """Return the same set with every named part, and the previous action, read by their place in the observation."""
-    return _rebuilt(constraint, lambda reference: resolved_reference(reference, places, "the constraint"))
+def resolved(constraint: Constraint, places: Places, own_size: int | None) -> Constraint:
+    """Return the same set with every named part, and the previous action, read by their place in the observation.
+
+    `own_size` is the number of the environment's own entries if others are appended to them, else None. Readings by
+    number count within the environment's own, and functions are given these alone: `obs[-1]` is the last entry of the
+    environment's observation, whatever follows it.
+    """
+    return _rebuilt(
+        constraint,
+        lambda reference: resolved_reference(reference, places, "the constraint", own_size),
+        own_size,
+    )
 
 
 def placed(constraint: Constraint, places: Places) -> Constraint:
@@ -214,8 +223,13 @@ def places_of_parts(parts: Iterable[tuple[str, int]]) -> Places:
     return places
 
 
-def resolved_reference(reference: Reference, places: Places, reader: str) -> Reference:
-    """Return the same reading by its place in the observation; `reader` says who reads, for the error."""
+def resolved_reference(
+    reference: Reference, places: Places, reader: str, own_size: int | None = None
+) -> Reference:
+    """Return the same reading by its place in the observation; `reader` says who reads, for the error.
+
+    With `own_size`, a reading by number counts within the first `own_size` entries, as in `resolved`.
+    """
     if reference.source == PREVIOUS_ACTION:
         reference = Reference(
             "observation",
@@ -226,7 +240,15 @@ def resolved_reference(reference: Reference, places: Places, reader: str) -> Ref
             PREVIOUS_ACTION,
         )
     if reference.part is None:
-        return reference
+        if own_size is None:
+            return reference
+        if reference.least_size > own_size:
+            raise ConfigurationError(
+                f"{reader} reads {reference}, but the environment's observation has {own_size} entries. Correct the "
+                f"indices, or read what was appended to it by its name: "
+                f"{', '.join(f'ib.obs[{name!r}]' for name, place in places.items() if place and place[0] >= own_size)}."
+            )
+        return reference.at_part(0, own_size)
     if reference.part not in places:
         raise ConstraintError(
             f"{reader} reads {reference}, but the observation has only the parts "
@@ -242,23 +264,30 @@ def resolved_reference(reference: Reference, places: Places, reader: str) -> Ref
     return reference.at_part(*place)
 
 
-def _rebuilt(constraint: Constraint, change: Callable[[Reference], Reference]) -> Constraint:
-    """Return the constraint with changed references; parts without any stay the same objects."""
+def _rebuilt(
+    constraint: Constraint, change: Callable[[Reference], Reference], shown: int | None = None
+) -> Constraint:
+    """Return the constraint with changed references; parts without any stay the same objects.
+
+    With `shown`, functions are given so many entries of the observation.
+    """
     arguments = constraint.parameters()
-    changed = {name: _changed(value, change) for name, value in arguments.items()}
+    changed = {name: _changed(value, change, shown) for name, value in arguments.items()}
+    if isinstance(constraint, Oracle) and shown is not None and constraint.observation_size is None:
+        changed["observation_size"] = shown
     if all(changed[name] is arguments[name] for name in arguments):
         return constraint
     return type(constraint)(**changed)
 
 
-def _changed(value: Any, change: Callable[[Reference], Reference]) -> Any:
+def _changed(value: Any, change: Callable[[Reference], Reference], shown: int | None) -> Any:
     if isinstance(value, Expression):
         new = value.replaced(change)
         return value if new == value else new
     if isinstance(value, Constraint):
-        return _rebuilt(value, change)
+        return _rebuilt(value, change, shown)
     if isinstance(value, tuple | list):
-        items = [_changed(item, change) for item in value]
+        items = [_changed(item, change, shown) for item in value]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else type(value)(items)
     return value
 

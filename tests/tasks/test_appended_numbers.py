@@ -1,0 +1,139 @@
+"""Readings by number mean the environment's own observation, whatever a task appends behind it."""
+
+from __future__ import annotations
+
+import types
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import inbounds as ib
+from inbounds.errors import ConfigurationError, InvalidInputError
+
+ALLOWED = 0.3
+"""The last entry of the observation: how large the sum of all entries of an action may be."""
+
+
+class Rationed(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-10.0, 10.0, (3,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    info = types.MappingProxyType({})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.array([0.5, 0.4, ALLOWED]), dict(self.info)
+
+    def step(self, action):
+        return np.array([0.5, 0.4, ALLOWED]), 0.0, False, False, dict(self.info)
+
+
+class Publishing(Rationed):
+    """Announces a number that has nothing to do with the limit."""
+
+    info = types.MappingProxyType({"constraint": 5.0})
+
+
+class OwningItsSet(Rationed):
+    """Announces a set that reads its own observation."""
+
+    info = types.MappingProxyType({"constraint": ib.WeightedL1([1.0, 1.0], ib.obs[-1])})
+
+
+class InACompiledLoop:
+    observation_size, action_size, horizon = 3, 2, 50
+
+    def reset(self, key):
+        return jnp.zeros(()), jnp.array([0.5, 0.4, ALLOWED])
+
+    def step(self, state, action, key):
+        return ib.CompiledStep(
+            state, jnp.array([0.5, 0.4, ALLOWED]), jnp.zeros(()), jnp.array(False), jnp.array(False)
+        )
+
+
+def largest_sums(task, steps=5):
+    """Return the sum of absolute entries of every action that is executed when as much as possible is asked for."""
+    environment = task.make_environment()
+    observation, _ = environment.reset(seed=0)
+    sums = []
+    for _ in range(steps):
+        action = task.constraint.project(observation, np.ones(2))
+        sums.append(float(np.abs(action).sum()))
+        observation, *_ = environment.step(action)
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("environment", "limit"),
+    [
+        (Rationed, ib.WeightedL1([1.0, 1.0], ib.obs[-1])),
+        (Rationed, ib.WeightedL1([1.0, 1.0], ib.obs[-1]) & ib.RateLimit(2.0)),
+        (Rationed, ib.WeightedL1([1.0, 1.0], ib.sum(ib.obs[2:])) & ib.RateLimit(2.0)),
+        (Rationed, ib.WeightedL1([1.0, 1.0], ib.sum(ib.obs[[-1]])) & ib.RateLimit(2.0)),
+        (Rationed, (ib.WeightedL1([1.0, 1.0], ib.obs[-1]) | ib.Ball(radius=0.1)) & ib.RateLimit(2.0)),
+        (Publishing, ib.WeightedL1([1.0, 1.0], ib.obs[-1])),
+        (OwningItsSet, None),
+        (OwningItsSet, ib.RateLimit(2.0)),
+    ],
+)
+def test_the_last_entry_is_that_of_the_environment(environment, limit):
+    sums = largest_sums(ib.Task(environment, limit, horizon=50))
+    assert max(sums) <= ALLOWED
+    assert min(sums) > 0.9 * ALLOWED
+
+
+def test_a_compiled_environment_is_read_alike():
+    limit = ib.WeightedL1([1.0, 1.0], ib.obs[-1]) & ib.RateLimit(2.0)
+    sums = largest_sums(ib.from_compiled(InACompiledLoop(), limit, action_low=-1.0, action_high=1.0))
+    assert 0.9 * ALLOWED < min(sums) <= max(sums) <= ALLOWED
+
+
+def allows(observation, action):
+    """Tell whether an action is within the last entry of what the function is given."""
+    seen.add(observation.shape[-1])
+    return np.abs(action).sum(axis=-1) <= observation[..., -1]
+
+
+seen: set[int] = set()
+
+
+@pytest.mark.parametrize("is_batched", [False, True])
+@pytest.mark.parametrize("environment", [Rationed, Publishing])
+def test_a_function_is_given_the_observation_of_the_environment_alone(environment, is_batched):
+    seen.clear()
+    limit = ib.Oracle(allows, dimension=2, is_batched=is_batched) & ib.RateLimit(2.0)
+    task = ib.Task(environment, limit, horizon=50)
+    assert max(largest_sums(task, steps=2)) <= ALLOWED
+    assert not task.constraint.contains(task.make_environment().reset(seed=0)[0], np.array([0.2, 0.2]))
+    assert seen == {3}
+
+
+def test_a_function_that_needs_more_entries_than_it_is_passed_is_refused():
+    limit = ib.Oracle(allows, dimension=2, observation_size=4)
+    with pytest.raises(InvalidInputError, match=r"only 3.*Pass the whole observation"):
+        limit.contains(np.zeros(3), np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    "limit", [ib.Ball(radius_squared=ib.obs[3]), ib.WeightedL1([1.0, 1.0], ib.obs[3] + 0.3)]
+)
+def test_an_index_beyond_the_environments_entries_is_refused_whatever_is_appended(limit):
+    with pytest.raises(ConfigurationError, match="has 3 entries"):
+        ib.Task(Rationed, limit, horizon=50)
+    with pytest.raises(ConfigurationError, match=r"has 3 entries.*ib\.obs\['previous_action'\]"):
+        ib.Task(Rationed, limit & ib.RateLimit(2.0), horizon=50)
+
+
+def test_a_reference_action_is_read_from_the_environments_entries():
+    task = ib.Task(Rationed, ib.RateLimit(2.0), horizon=50, reference_action=ib.obs[-2:])
+    np.testing.assert_array_equal(task.reference_action.read(np.arange(5.0)), [1.0, 2.0])
+    with pytest.raises(ConfigurationError, match="has 3 entries"):
+        ib.Task(Rationed, ib.RateLimit(2.0), horizon=50, reference_action=ib.obs[3:5])
+
+
+def test_a_box_of_all_further_entries_fits_beside_a_limit_on_changes():
+    task = ib.Task(Rationed, ib.Box(-1.0, ib.obs[1:]) & ib.RateLimit(2.0), horizon=50)
+    action = task.constraint.project(np.array([0.5, 0.4, ALLOWED, 0.0, 0.0]), np.ones(2))
+    np.testing.assert_allclose(action, [0.4, ALLOWED], atol=1e-6)
