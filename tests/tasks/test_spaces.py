@@ -68,6 +68,13 @@ def test_a_box_narrower_than_the_constraint_holds_for_samples_too() -> None:
     assert all(here.sample() in here for _ in range(50))
 
 
+def test_a_set_that_only_the_box_bounds_is_drawn_from_uniformly() -> None:
+    half = ConstrainedBox(Polytope([[1.0, 1.0]], [0.0]), -np.ones(2), np.ones(2), seed=0)
+    drawn = np.array([half.sample() for _ in range(400)])
+    assert (drawn.sum(axis=1) <= 0).all() and (np.abs(drawn) <= 1).all()
+    np.testing.assert_allclose(drawn.mean(axis=0), -1 / 3, atol=0.1)  # the centroid of the triangle
+
+
 def test_a_set_between_two_numbers_of_the_type_is_refused_with_a_remedy() -> None:
     gap = Polytope([[1.0, -1.0], [-1.0, 1.0]], [2.1e-8, -1.1e-8]) & Box([0.6, 0.6], [0.9, 0.9])
     sides = np.full(2, 0.6), np.full(2, 0.9)

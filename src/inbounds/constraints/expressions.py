@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from inbounds.constraints.operations import HALF_UNIT, OPERATIONS
+from inbounds.constraints.operations import HALF_UNIT, OPERATIONS, Unevaluated
 from inbounds.errors import ConstraintError
 from inbounds.limits import DEEPEST_EXPRESSION, MOST_NUMBERS, MOST_OPERATIONS
 
@@ -21,14 +21,9 @@ SHOWN = 8
 """Constants with more entries than this are shown by their range."""
 
 LARGEST_EXPONENT = 64
-REFLECTED = {
-    **{"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__"},
-    **{"matmul": "__rmatmul__", "power": "__rpow__"},
-}
-"""What numpy calls the operators, and the methods that answer `array * expression` and so on."""
 
 
-class Expression:
+class Expression(Unevaluated):
     """A number, a vector or a matrix that is computed from the observation and the previous action.
 
     `+ - * /`, `**` with a constant exponent, `abs` and `@` make new expressions out of expressions, numbers and lists
@@ -41,40 +36,6 @@ class Expression:
     """How deep they are nested."""
 
     # An abstract base class would make isinstance, which every question asks of every parameter, slower.
-
-    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
-        """Answer `array * expression`, of which numpy would make an array of objects; refuse numpy's functions."""
-        name = function.__name__
-        if method == "__call__" and len(operands) == 2 and operands[1] is self:
-            if name in ("equal", "not_equal"):
-                return name == "not_equal"
-            if name in REFLECTED:
-                return getattr(self, REFLECTED[name])(operands[0])
-        raise _of_numpy(name)
-
-    def __array_function__(self, function: Any, kinds: Any, operands: Any, options: Any) -> Any:
-        """Refuse numpy's functions of arrays."""
-        raise _of_numpy(function.__name__)
-
-    def __getitem__(self, selection: Any) -> Any:
-        raise ConstraintError(
-            f"({self})[{selection!r}]: entries are named where the observation is read. Write ib.obs[3] instead of "
-            f"ib.obs[2:5][1]; of other expressions, compute the entries one by one and join them with ib.stack."
-        )
-
-    def __iter__(self) -> Iterator[Any]:
-        raise ConstraintError(
-            f"({self}) cannot be taken apart in Python: its numbers are known only when an observation is. Write "
-            f"ib.sum, ib.minimum and so on instead of Python's functions, and ib.obs[3] for a single entry."
-        )
-
-    def _compared(self, other: Any) -> Any:
-        raise ConstraintError(
-            f"({self}) cannot be compared with {other!r}: its numbers are known only when an observation is. Write "
-            f"ib.maximum, ib.minimum or ib.clip; for a set that depends on the outcome, join two sets with |."
-        )
-
-    __lt__ = __le__ = __gt__ = __ge__ = _compared
 
     @functools.cached_property
     def own_shape(self) -> Shape:
@@ -153,24 +114,6 @@ class Expression:
             f"{base!r} ** ({self}): an exponent is a number. Write ib.exp(number * expression), with the logarithm "
             f"of the base as the number."
         )
-
-    def __bool__(self) -> bool:
-        raise ConstraintError(
-            f"{self} has no value before a state is known, so it cannot decide an `if`. Use ib.minimum, ib.maximum "
-            f"or ib.clip, or join constraints with & and |."
-        )
-
-
-def _of_numpy(name: str) -> ConstraintError:
-    """Return the error for a function of numpy that was called with an expression."""
-    name = {"absolute": "abs"}.get(name, name)
-    ours = (
-        f"ib.{name}" if name in OPERATIONS or name in ("dot", "clip") else "ib.sqrt, ib.sum, ib.dot and so on"
-    )
-    return ConstraintError(
-        f"np.{name} computes with numbers, and those of an expression are known only when an observation is. Write "
-        f"{ours} instead."
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,17 @@
-"""The operations of expressions: how each is computed, how far rounding can move its result, how it is written."""
+"""The operations of expressions: how each is computed, how far rounding can move its result, how it is written.
+
+And what is no operation: `Unevaluated` refuses it with what to write instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from inbounds.constraints.arrays import Array, clip, total
+from inbounds.errors import ConstraintError
 
 HALF_UNIT = 2.0**-24
 """The largest relative error of rounding a number to float32."""
@@ -234,3 +238,65 @@ OPERATIONS = {
     "stack": Rule(None, joined, each_end(joined), lambda *parts: f"[{', '.join(p[0] for p in parts)}]"),
 }
 """Every operation by its name in a file."""
+
+REFLECTED = {
+    **{"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__"},
+    **{"matmul": "__rmatmul__", "power": "__rpow__"},
+}
+"""What numpy calls the operators, and the methods that answer `array * expression` and so on."""
+
+
+class Unevaluated:
+    """What Python and numpy do with numbers, and cannot do with a formula before an observation is known."""
+
+    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
+        """Answer `array * expression`, of which numpy would make an array of objects; refuse numpy's functions."""
+        name = function.__name__
+        if method == "__call__" and len(operands) == 2 and operands[1] is self:
+            if name in ("equal", "not_equal"):
+                return name == "not_equal"
+            if name in REFLECTED:
+                return getattr(self, REFLECTED[name])(operands[0])
+        raise _of_numpy(name)
+
+    def __array_function__(self, function: Any, kinds: Any, operands: Any, options: Any) -> Any:
+        """Refuse numpy's functions of arrays."""
+        raise _of_numpy(function.__name__)
+
+    def __getitem__(self, selection: Any) -> Any:
+        raise ConstraintError(
+            f"({self})[{selection!r}]: entries are named where the observation is read. Write ib.obs[3] instead of "
+            f"ib.obs[2:5][1]; of other expressions, compute the entries one by one and join them with ib.stack."
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ConstraintError(
+            f"({self}) cannot be taken apart in Python: its numbers are known only when an observation is. Write "
+            f"ib.sum, ib.minimum and so on instead of Python's functions, and ib.obs[3] for a single entry."
+        )
+
+    def _compared(self, other: Any) -> Any:
+        raise ConstraintError(
+            f"({self}) cannot be compared with {other!r}: its numbers are known only when an observation is. Write "
+            f"ib.maximum, ib.minimum or ib.clip; for a set that depends on the outcome, join two sets with |."
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compared
+
+    def __bool__(self) -> bool:
+        raise ConstraintError(
+            f"{self} has no value before a state is known, so it cannot decide an `if`. Use ib.minimum, ib.maximum "
+            f"or ib.clip, or join constraints with & and |."
+        )
+
+
+def _of_numpy(name: str) -> ConstraintError:
+    """Return the error for a function of numpy that was called with an expression."""
+    name = {"absolute": "abs"}.get(name, name)
+    ours = (
+        f"ib.{name}" if name in OPERATIONS or name in ("dot", "clip") else "ib.sqrt, ib.sum, ib.dot and so on"
+    )
+    return ConstraintError(
+        f"np.{name} computes with numbers, and those of an expression are known only when an observation is. Write "
+        f"{ours} instead."
+    )

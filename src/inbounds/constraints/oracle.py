@@ -322,9 +322,9 @@ class Oracle(Constraint):
         @answers.defjvp
         def refuse(*_: Any) -> Any:
             raise ConstraintError(
-                f"{self._name()} tells which actions are allowed, and has no gradient. Methods that differentiate their "
-                f"projection or their violation cannot learn on it. Take ARAM, SAC, TD3 or FOCOPS, or write the set as "
-                f"ib.Ball, ib.Polytope, ..."
+                f"{self._name()} tells which actions are allowed, and has no gradient. Methods that differentiate "
+                f"their projection or their violation cannot learn on it. Take ARAM, SAC, TD3 or FOCOPS, or write the "
+                f"set as ib.Ball, ib.Polytope, ..."
             )
 
         return answers(*given)

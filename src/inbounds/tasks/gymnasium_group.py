@@ -215,12 +215,6 @@ class Interface:
         previous = self.first_previous_action
         return parts if previous is None else (*parts, (PREVIOUS_ACTION, len(previous)))
 
-    @property
-    def own_size(self) -> int | None:
-        """The number of the environment's own entries if others are appended to them, else None."""
-        is_extended = self.published is not None or self.first_previous_action is not None
-        return self.observations.size if is_extended else None
-
     def observe(
         self, seen: Any, info: Mapping[str, Any], previous_action: NDArray[np.floating] | None = None
     ) -> NDArray[np.float64]:

@@ -165,7 +165,7 @@ def sensible_start(
     if isinstance(start, Reference):
         places = places_of_parts(interface.observation_parts)
         reader = f"{task_name}: reference_action"
-        found = resolved_reference(start, places, reader, interface.own_size)
+        found = resolved_reference(start, places, reader, own_size(interface))
         available = sum(length for _, length in parts)
         if found.least_size <= available and found.read(np.zeros(available)).shape == (size,):
             return found
@@ -288,7 +288,13 @@ def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
 
 def with_places(limits: Constraint, interface: Interface) -> Constraint:
     """Return the constraint with names replaced by where the parts lie in the observation."""
-    return resolved(limits, places_of_parts(interface.observation_parts), interface.own_size)
+    return resolved(limits, places_of_parts(interface.observation_parts), own_size(interface))
+
+
+def own_size(interface: Interface) -> int | None:
+    """Return the number of the environment's own entries if others are appended to them, else None."""
+    is_extended = interface.published is not None or interface.first_previous_action is not None
+    return interface.observations.size if is_extended else None
 
 
 def refuse_misfit(constraint: Constraint, interface: Interface, task_name: str) -> None:

@@ -39,7 +39,9 @@ class ConstrainedBox(gymnasium.spaces.Box):
         super().__init__(
             np.asarray(low, dtype=dtype), np.asarray(high, dtype=dtype), dtype=np.dtype(dtype).type, seed=seed
         )
-        self.constraint = constraint
+        from inbounds.tasks.fitting import within_box
+
+        self.constraint = within_box(constraint, self)
         self._observation: NDArray[np.float64] | None = None
         self._previous_action: NDArray[np.float64] | None = None
 
@@ -75,9 +77,7 @@ class ConstrainedBox(gymnasium.spaces.Box):
 
         Rounding to the type of the space can carry a point over the boundary, and in a thin set nearly always does.
         """
-        from inbounds.constraints import Box
-
-        drawn = self._draw(self.constraint & Box(self.low, self.high), DRAWS)
+        drawn = self._draw(self.constraint, DRAWS)
         with np.errstate(over="ignore"):
             nearest = drawn.astype(self.dtype)
             lowest, highest = (np.array(end, self.dtype) for end in (-np.inf, np.inf))
