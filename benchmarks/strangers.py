@@ -1,7 +1,8 @@
 """Tasks that no setting was tuned on: Gymnasium's and a third party's environments under limits that bind.
 
 `inbounds benchmark benchmarks/strangers.py:suite` trains ARAM, SAC with projection and SPre+ on them with the settings
-that `ib.train(task)` uses. It needs `pip install "gymnasium[box2d]" gymnasium-robotics` beside inbounds.
+that `ib.train(task)` uses. It needs `pip install -r requirements/strangers.txt` beside inbounds; to a machine without
+network, `make bundle BUNDLE="--also box2d gymnasium-robotics"` carries the same.
 At least 30 % of uniform actions in the box are infeasible at the states that a uniform policy visits
 (`python -m benchmarks.strangers` measures it); two of the sets move with the observation, two with the previous action.
 """

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-PINS = [ROOT / "requirements" / name for name in ("runtime.txt", "slow.txt")]
+PINS = [ROOT / "requirements" / name for name in ("runtime.txt", "slow.txt", "strangers.txt")]
 MEBIBYTE = 2**20
 
 # Has it already, because its JAX does.
@@ -52,7 +52,11 @@ CARRIED = (
     "tyro",
 )
 # What a package of `--also` imports in turn, beyond what is carried or present.
-COMPANIONS = {"mujoco-mjx": ("trimesh",)}
+COMPANIONS = {
+    "box2d": ("pygame-ce",),
+    "gymnasium-robotics": ("jinja2", "markupsafe", "pettingzoo"),
+    "mujoco-mjx": ("trimesh",),
+}
 # Folders and files inside the wheels that no training run opens: viewers, headers, tests, drawings, MJX's other engine.
 STRIPPED = (
     "mujoco/experimental",
@@ -64,6 +68,14 @@ STRIPPED = (
     "mujoco/_simulate.*",
     "mujoco/_render_filament.*",
     "mujoco/MuJoCo*",
+    "gymnasium_robotics/envs/assets/adroit_hand",
+    "gymnasium_robotics/envs/assets/fetch",
+    "gymnasium_robotics/envs/assets/hand",
+    "gymnasium_robotics/envs/assets/kitchen_franka",
+    "gymnasium_robotics/envs/assets/stls",
+    "gymnasium_robotics/envs/assets/textures",
+    "pygame/docs",
+    "pygame/examples",
     "*/tests",
     "*/*_test.py",
     "*/*.pyi",

@@ -27,9 +27,10 @@ SOURCES = {
     "docs": ["--group", f"{PYPROJECT}:docs"],
     "envs": [PYPROJECT, "--extra", "envs"],
     "slow": ["--group", f"{PYPROJECT}:slow"],
+    "strangers": ["requirements/strangers.in"],
     "peers": [PYPROJECT, "requirements/peers.in"],
 }
-HELD_TO_RUNTIME = {"build", "dev", "docs", "envs", "slow"}
+HELD_TO_RUNTIME = {"build", "dev", "docs", "envs", "slow", "strangers"}
 # scripts/make_peers.py chooses the torch (one installed, or a CPU build): it and its CUDA are not pinned.
 NOT_PINNED = re.compile(r"^(torch|triton|nvidia-[a-z0-9-]+|cuda-[a-z-]+)==.*\n", re.MULTILINE)
 
