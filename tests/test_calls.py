@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import logging
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -205,6 +206,22 @@ def test_a_run_on_an_own_task_is_evaluated_with_that_task(trained: Trained) -> N
     assert "valid action rate" in str(found) and "3 episodes per seed, 1 seed\n" in str(found)
     with pytest.raises(ConfigurationError, match=r"Pass yours: ib\.evaluate\("):
         ib.evaluate(trained.run)
+
+
+def test_a_run_is_neither_evaluated_nor_shown_on_another_task(
+    trained: Trained, file: Path, tmp_path: Path
+) -> None:
+    other = named_task(f"{file}:other")
+    told = r"is a run of 'Pump 2', but the given one is the task 'valve'\. Name the one it was trained on"
+    with pytest.raises(ConfigurationError, match=told):
+        ib.evaluate(trained.run, other, episodes=3)
+    with pytest.raises(ConfigurationError, match=told):
+        ib.render(trained.run, other, out=tmp_path / "run.gif", steps=2)
+    run = shutil.copytree(trained.run.path, tmp_path / "run")
+    (run / "episode.json").unlink(missing_ok=True)
+    with pytest.warns(UserWarning, match=told):
+        ib.write_report(run, out=tmp_path / "page.html", task=other)
+    assert not (run / "episode.json").exists()
 
 
 def test_what_is_not_a_run_is_refused_with_the_remedy() -> None:

@@ -171,11 +171,13 @@ def task_of_run(folder: Any, recorded: str, given: str | None, option: str = "--
             f"{option}FILE.py:NAME or {option}MODULE:NAME."
         )
     task = named_task(given)
-    if recorded not in (
-        task.name,
-        f"{task.name}-mjx",
-    ):  # what was trained on MJX is evaluated on the C simulator
+    require_trained_on(folder, recorded, task, given)
+    return task
+
+
+def require_trained_on(folder: Any, recorded: str, task: Task, given: str = "the given one") -> None:
+    """Refuse another task than that of a run; what was trained on MJX is evaluated on the C simulator."""
+    if recorded not in (task.name, f"{task.name}-mjx"):
         raise ConfigurationError(
             f"{folder} is a run of '{recorded}', but {given} is the task '{task.name}'. Name the one it was trained on."
         )
-    return task
