@@ -10,6 +10,7 @@ import json
 import logging
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -313,6 +314,47 @@ def test_a_file_does_not_replace_the_package_that_has_its_name(file: Path, tmp_p
     namesake.write_text(file.read_text())
     assert named_task(f"{namesake}:task").name == "Pump 2"
     assert sys.modules["scipy"] is scipy
+
+
+@pytest.fixture
+def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget afterwards what a test imports, and from where."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    yield
+    for name in set(sys.modules) - known:
+        if name.startswith("beside"):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_a_file_finds_the_modules_beside_it(file: Path, tmp_path: Path) -> None:
+    shutil.copy(file, tmp_path / "beside_task.py")
+    (tmp_path / "beside_later.py").write_text("NAME = 'later'")
+    named = tmp_path / "beside_named.py"
+    named.write_text(
+        "from beside_task import *\ntask = other\ndef late():\n    import beside_later\n    return task\n"
+    )
+    assert named_task(f"{named}:task").name == "valve" and named_task(f"{named}:late").name == "valve"
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_what_lies_beside_a_file_replaces_no_module_of_others(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "colorsys.py").write_text("1 / 0")  # of Python, and nothing has imported it before
+    (tmp_path / "beside_importing.py").write_text("import colorsys\n" + file.read_text())
+    assert named_task(f"{tmp_path / 'beside_importing.py'}:task").name == "Pump 2"
+    assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_a_module_that_a_file_misses_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "beside_missing.py").write_text("import no_such_module_anywhere")
+    with pytest.raises(
+        InvalidInputError, match=r"No module named 'no_such.*\. Correct the file, or install what"
+    ):
+        named_task(f"{tmp_path / 'beside_missing.py'}:TASK")
+    with pytest.raises(InvalidInputError, match="run where it can be found"):
+        named_task(f"{tmp_path / 'beside_nowhere.py'}:TASK")
 
 
 @pytest.fixture(scope="module")

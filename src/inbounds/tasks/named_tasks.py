@@ -74,10 +74,17 @@ def failure(error: Exception) -> str:
 
 
 def imported(path: str) -> Any:
-    """Import "module:name" or "file.py:name"; only code that the user names is ever run."""
+    """Import "module:name" or "file.py:name"; only code that the user names is ever run.
+
+    A file finds the modules beside it, as with `python file.py`. Its folder comes last on the path, and stays there for
+    what is imported later and for other processes: a file of the user never replaces a module of the library's.
+    """
     home, _, name = path.rpartition(":")
     try:
         if home.endswith(".py"):
+            folder = str(Path(home).resolve().parent)
+            if os.path.isfile(home) and folder not in sys.path:
+                sys.path.append(folder)
             spec = importlib.util.spec_from_file_location(module_name(home), home)
             if spec is None or spec.loader is None:
                 raise ImportError(f"{home} is not a Python file")
@@ -100,10 +107,10 @@ def imported(path: str) -> Any:
             f"`if __name__ == '__main__':`."
         ) from error
     except (ImportError, AttributeError, OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"'{path}' cannot be imported ({error}). Write module:name or path/to/file.py:name, and run where it "
-            f"can be found."
-        ) from error
+        remedy = "Write module:name or path/to/file.py:name, and run where it can be found."
+        if isinstance(error, ImportError) and os.path.isfile(home):
+            remedy = "Correct the file, or install what it imports."
+        raise InvalidInputError(f"'{path}' cannot be imported ({error}). {remedy}") from error
     except InboundsError:
         raise
     except Exception as error:
