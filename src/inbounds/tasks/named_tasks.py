@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import os
 import re
 import sys
@@ -67,10 +68,36 @@ def as_task(found: Any, name: str) -> Task:
     return task
 
 
-def failure(error: Exception) -> str:
+LIBRARY = f"{Path(__file__).parents[1]}{os.sep}"
+PYTHON = f"{Path(os.__file__).parent}{os.sep}"
+FRAME = re.compile(r'^ *File "(.+)", line (\d+), in ', re.MULTILINE)
+
+
+def failure(error: BaseException) -> str:
     """Say what went wrong in the user's code, and where: the traceback would show ours first."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"fails with {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
+    place = own_place(error) or f"line {last.lineno} of {last.filename}"
+    what = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+    return f"fails with {what} ({place})"
+
+
+def own_place(error: BaseException) -> str | None:
+    """Return the last line of the user's code on the way to an error; None if the library called none of it.
+
+    What is installed as a package is not the user's, nor is what called the library. An error from another process has
+    its way in its notes.
+    """
+    way = [*traceback.format_tb(error.__traceback__), *getattr(error, "__notes__", ())]
+    frames = FRAME.findall("\n".join(way))
+    inside = itertools.dropwhile(lambda frame: not frame[0].startswith(LIBRARY), frames)
+    own = [(file, line) for file, line in inside if is_own(file)]
+    return f"line {own[-1][1]} of {own[-1][0]}" if own else None
+
+
+def is_own(file: str) -> bool:
+    """Tell whether code is the user's: neither the library's, nor Python's, nor an installed package's."""
+    is_installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return not (is_installed or file.startswith((LIBRARY, PYTHON, "<")))
 
 
 def imported(path: str) -> Any:
