@@ -8,11 +8,16 @@ import inspect
 import io
 import json
 import logging
+import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import inbounds as ib
@@ -20,7 +25,8 @@ from inbounds.cli import calls
 from inbounds.cli.main import main
 from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError, UnknownNameError
 from inbounds.experiments.results import collect_run
-from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_task, task_of_cell
+from inbounds.tasks.gymnasium_processes import pickled, unpickled
+from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_place, own_task, task_of_cell
 from inbounds.training.config import TrainingConfig
 from inbounds.training.summary import MetricsRow, RunSummary
 
@@ -207,6 +213,22 @@ def test_a_run_on_an_own_task_is_evaluated_with_that_task(trained: Trained) -> N
         ib.evaluate(trained.run)
 
 
+def test_a_run_is_neither_evaluated_nor_shown_on_another_task(
+    trained: Trained, file: Path, tmp_path: Path
+) -> None:
+    other = named_task(f"{file}:other")
+    told = r"is a run of 'Pump 2', but the given one is the task 'valve'\. Name the one it was trained on"
+    with pytest.raises(ConfigurationError, match=told):
+        ib.evaluate(trained.run, other, episodes=3)
+    with pytest.raises(ConfigurationError, match=told):
+        ib.render(trained.run, other, out=tmp_path / "run.gif", steps=2)
+    run = shutil.copytree(trained.run.path, tmp_path / "run")
+    (run / "episode.json").unlink(missing_ok=True)
+    with pytest.warns(UserWarning, match=told):
+        ib.write_report(run, out=tmp_path / "page.html", task=other)
+    assert not (run / "episode.json").exists()
+
+
 def test_what_is_not_a_run_is_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidInputError, match="Give what train"):
         ib.evaluate(3)  # type: ignore[arg-type]
@@ -298,6 +320,47 @@ def test_a_file_does_not_replace_the_package_that_has_its_name(file: Path, tmp_p
     assert sys.modules["scipy"] is scipy
 
 
+@pytest.fixture
+def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget afterwards what a test imports, and from where."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    yield
+    for name in set(sys.modules) - known:
+        if name.startswith("beside"):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_a_file_finds_the_modules_beside_it(file: Path, tmp_path: Path) -> None:
+    shutil.copy(file, tmp_path / "beside_task.py")
+    (tmp_path / "beside_later.py").write_text("NAME = 'later'")
+    named = tmp_path / "beside_named.py"
+    named.write_text(
+        "from beside_task import *\ntask = other\ndef late():\n    import beside_later\n    return task\n"
+    )
+    assert named_task(f"{named}:task").name == "valve" and named_task(f"{named}:late").name == "valve"
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_what_lies_beside_a_file_replaces_no_module_of_others(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "colorsys.py").write_text("1 / 0")  # of Python, and nothing has imported it before
+    (tmp_path / "beside_importing.py").write_text("import colorsys\n" + file.read_text())
+    assert named_task(f"{tmp_path / 'beside_importing.py'}:task").name == "Pump 2"
+    assert sys.path[-1] == str(tmp_path)
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_a_module_that_a_file_misses_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "beside_missing.py").write_text("import no_such_module_anywhere")
+    with pytest.raises(
+        InvalidInputError, match=r"No module named 'no_such.*\. Correct the file, or install what"
+    ):
+        named_task(f"{tmp_path / 'beside_missing.py'}:TASK")
+    with pytest.raises(InvalidInputError, match="run where it can be found"):
+        named_task(f"{tmp_path / 'beside_nowhere.py'}:TASK")
+
+
 @pytest.fixture(scope="module")
 def by_command(file: Path) -> Path:
     folder = file.parent / "by command"
@@ -356,6 +419,94 @@ def test_a_command_says_what_an_own_run_needs(
     assert "inbounds train --resume FOLDER FILE.py:NAME" in capsys.readouterr().err
     assert main(["render", str(by_command), "--task", f"{file}:other"]) == 2
     assert "is the task 'valve'. Name the one" in capsys.readouterr().err
+
+
+FAILING = """
+from pump import *
+
+
+class Failing(Pump):
+    def step(self, action):
+        seen, *others = super().step(action)
+        self.steps = getattr(self, "steps", 0) + 1
+        return ({}["sensor"] if self.steps > 30 else seen), *others
+
+
+class Leaving(Pump):
+    def step(self, action):
+        raise SystemExit(0)
+
+
+task = ib.Task(Failing, ib.Ball(radius=0.5), horizon=5, name="Pump 2")
+leaving = ib.Task(Leaving, ib.Ball(radius=0.5), horizon=5, name="Pump 2")
+"""
+
+
+@pytest.fixture
+def failing(file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = file.parent / "failing.py"
+    path.write_text(FAILING)
+    return path
+
+
+def test_an_environment_that_fails_ends_a_training_with_one_sentence(
+    failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    options = (*OPTIONS, "--checkpoint-every", "20", "--out", str(run))
+    assert main(["train", f"{failing}:task", *options]) == 2
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert f"your code fails with KeyError: 'sensor' (line 9 of {failing}). Correct it there" in told.err
+    assert "PYTHONDEVMODE=1" in told.err and "resume with" in told.out
+    with pytest.raises(KeyError, match=r"^'sensor'$"):
+        ib.train(named_task(f"{failing}:task"), SAC, out=tmp_path / "other", progress=False, **TINY)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "render"])
+def test_an_environment_that_fails_ends_other_commands_with_one_sentence(
+    command: str, failing: Path, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(trained.run.path), f"{failing}:leaving"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and f"your code fails with SystemExit: 0 (line 14 of {failing})" in told
+
+
+def test_an_error_from_another_process_is_placed_in_the_code_of_the_user(failing: Path) -> None:
+    environment = named_task(f"{failing}:leaving").make_environment()
+    environment.reset()
+    with pytest.raises(SystemExit) as met:
+        environment.step(np.zeros(2))
+    error = RuntimeError("no sensor").with_traceback(met.value.__traceback__)
+    place = f"line 14 of {failing}"
+    assert own_place(error) == place and own_place(unpickled(pickled(error))) == place
+
+
+def test_an_error_of_the_library_or_of_a_package_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[main.__module__], "answer", json.loads)
+    with pytest.raises(TypeError, match="JSON object must be"):
+        main(["list"])
+
+
+@pytest.mark.parametrize("is_developing", [True, False])
+def test_pythons_development_mode_shows_the_traceback(is_developing: bool, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def answer(given):\n    raise KeyError('sensor')\n")
+    program = "import sys, own; from inbounds.cli.main import main; sys.modules[main.__module__].answer = own.answer"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+        **({"PYTHONDEVMODE": "1"} if is_developing else {}),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{program}; sys.exit(main([]))"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ("Traceback" in ended.stderr) == is_developing and "KeyError: 'sensor'" in ended.stderr
+    assert ended.returncode == (1 if is_developing else 2)
 
 
 def test_the_provenance_of_a_run_keeps_a_command_that_runs(

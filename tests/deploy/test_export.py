@@ -136,6 +136,7 @@ def test_an_evaluation_of_another_policy_is_not_on_the_card(tmp_path: Path) -> N
     found = {
         "seeds": [0, 2**62],
         "episodes": 1,
+        "preference": [0.9, 0.1],
         "return": [7.0, 7.0],
         "return_std": [0.0, 0.0],
         "valid_action_rate": [1.0, 1.0],
@@ -148,6 +149,17 @@ def test_an_evaluation_of_another_policy_is_not_on_the_card(tmp_path: Path) -> N
     (run / "evaluation.json").write_text('{"final": []}')
     with pytest.raises(InvalidInputError, match=r"evaluation\.json is damaged .*inbounds evaluate"):
         ib.export(run)
+
+
+def test_an_evaluation_at_another_preference_is_not_on_the_card(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(POLICIES / "reacher", tmp_path / "run"))
+    assert ib.load(run).preference is not None
+    options = ["--episodes", "1", "--no-sweep", "--no-timing", "--preference", "0.95", "0.05"]
+    assert main(["evaluate", str(run), *options]) == 0
+    card = (ib.export(run).path / "README.md").read_text()
+    assert "mean_reward" not in card and "`inbounds evaluate RUN --preference 0.9 0.1`" in card
+    card = (ib.export(run, preference=(0.95, 0.05)).path / "README.md").read_text()
+    assert "mean_reward" in header_of(card)
 
 
 def test_published_policies_have_a_card_with_their_constraint_and_return() -> None:

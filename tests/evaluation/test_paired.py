@@ -15,6 +15,7 @@ from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.learner import Spec
 from inbounds.training.config import seed_keys
 from inbounds.training.record import RunFolder
+from tests.experiments.probe import RejectingPolicy, probe_task, spec_of
 
 TASK = ib.make("bss3z")
 
@@ -45,6 +46,17 @@ def test_a_policy_that_is_the_reference_differs_from_it_in_no_episode() -> None:
 def test_a_policy_that_moves_bikes_about_is_worse() -> None:
     found = compare_with_reference(run_of(False), "never-moving", episodes=6)
     assert found.verdict == "worse" and found.interval[1] < 0
+
+
+def test_the_draws_of_a_seed_are_the_same_alone_and_beside_others() -> None:
+    task = probe_task(1.0)
+    run = TrainedRun(
+        RunFolder(Path("unused")), task, RejectingPolicy(), spec_of(task), (0, 1), np.zeros(2), None
+    )
+    both = compare_with_reference(run, "uniform", episodes=2).differences
+    alone = compare_with_reference(run.only(1), "uniform", episodes=2).differences
+    np.testing.assert_array_equal(alone[0], both[1])
+    assert not np.array_equal(both[0], both[1])
 
 
 def test_the_interval_is_students_over_episodes_with_seeds_averaged() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import inbounds as ib
+from inbounds.cli.evaluate import final_table
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError
 from inbounds.evaluation.inference import compiled_policy
 from inbounds.evaluation.protocol import (
@@ -108,6 +110,32 @@ def test_solver_calls_of_training_come_from_the_metrics_by_cause(tmp_path: Path)
     calls = evaluate_run(probe_run(tmp_path, 0.5), episodes=1).solver_calls
     assert calls.acting == (30, 30) and calls.updates == {"layer": (600, 600)}
     assert calls.training_total() == [630, 630]
+
+
+def test_solver_calls_of_training_are_those_of_the_seeds_that_are_evaluated(tmp_path: Path) -> None:
+    run = probe_run(tmp_path, 0.5)
+    log = tmp_path / "run" / "metrics.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    for row in rows:
+        row["projections"] += row["seed"]
+        row["layer_calls"] += row["seed"]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    alone = evaluate_run(dataclasses.replace(run, seeds=(1,), states=jnp.zeros(1)), episodes=1)
+    assert alone.solver_calls.acting == (31,) and alone.solver_calls.updates == {"layer": (601,)}
+    assert final_table(run, alone).columns[-1]._cells[0] == "632"
+
+
+@pytest.mark.parametrize("at_once", [2**18, 3 * 2 * 100 * 2])
+def test_the_valid_rate_of_a_seed_is_the_same_alone_and_beside_others(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = probe_run(tmp_path, 0.5)
+    both = evaluate_run(run, episodes=3).valid_action_rate
+    monkeypatch.setattr(evaluate, "SAMPLES_AT_ONCE", at_once)
+    for index, seed in enumerate(run.seeds):
+        alone = evaluate_run(dataclasses.replace(run, seeds=(seed,), states=jnp.zeros(1)), episodes=3)
+        assert alone.valid_action_rate[0] == both[index]
+    assert both[0] != both[1]
 
 
 def test_a_deterministic_policy_has_a_noisy_rate_beside_its_raw_one(tmp_path: Path) -> None:

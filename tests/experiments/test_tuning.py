@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,10 +75,16 @@ class Scripted:
         return states
 
 
-def search(folder: Path, run: Scripted, trials: int = 6) -> list[float]:
+def search(
+    folder: Path,
+    run: Scripted,
+    trials: int = 6,
+    base: Cell = BASE,
+    ranges: Sequence[str] = ("penalty=0.05:0.5",),
+) -> list[float]:
     pytest.importorskip("optuna")
-    space = [parse_range("penalty=0.05:0.5", Aram())]
-    study = tune(BASE, space, trials, 2, folder, run, lambda line: None)
+    space = [parse_range(text, Aram()) for text in ranges]
+    study = tune(base, space, trials, 2, folder, run, lambda line: None)
     return [trial.value for trial in study.trials if trial.state.name == "COMPLETE"]
 
 
@@ -95,6 +103,38 @@ def test_an_interrupted_trial_is_finished_by_the_next_call(tmp_path: Path) -> No
     second = Scripted()
     assert len(search(tmp_path, second)) == 6
     assert second.ran[0] == "trial-0001" and len(second.ran) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"steps": 200}, "steps 300 instead of 200"),
+        ({"seeds": 1}, "seeds 2 instead of 1"),
+        ({"final_episodes": 3}, "final_episodes 100 instead of 3"),
+        ({"settings": pairs({"eta": 0.1})}, "settings"),
+    ],
+)
+def test_trials_of_another_budget_are_not_put_into_one_study(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    search(tmp_path, Scripted(), trials=2)
+    with pytest.raises(ConfigurationError, match=rf"{told}.* Choose another --out") as refused:
+        search(tmp_path, other := Scripted(), base=dataclasses.replace(BASE, **change))
+    assert str(tmp_path) in str(refused.value) and not other.ran
+    assert len(search(tmp_path, Scripted(), trials=3)) == 3
+
+
+def test_choices_that_changed_within_a_study_are_refused(tmp_path: Path) -> None:
+    search(tmp_path, Scripted(), trials=1, ranges=("penalty=0.1,0.2",))
+    with pytest.raises(ConfigurationError, match=r"other choices of penalty\. Choose another --out"):
+        search(tmp_path, Scripted(), trials=2, ranges=("penalty=0.1,0.3",))
+    assert len(search(tmp_path, Scripted(), trials=2, ranges=("penalty=0.1,0.2",))) == 2
+
+
+def test_a_search_whose_trials_all_failed_may_be_begun_again_with_another_budget(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="failed"):
+        search(tmp_path, Scripted(failing=range(10)), base=dataclasses.replace(BASE, steps=10))
+    assert len(search(tmp_path, Scripted(), trials=2)) == 2
 
 
 @pytest.mark.slow

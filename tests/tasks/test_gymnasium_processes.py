@@ -25,6 +25,7 @@ from inbounds.tasks.environment import Step
 from inbounds.tasks.gymnasium_batch import GymnasiumBatch
 from inbounds.tasks.gymnasium_group import Group, made_by_name
 from inbounds.tasks.gymnasium_processes import GroupProcesses
+from inbounds.tasks.named_tasks import named_task
 from tests.tasks.own_environments import Counter, Line, Plant, Published
 
 LIMIT = ib.WeightedL1(weights=ib.obs["constraint/weights"], bound=ib.obs["constraint/limit", 0])
@@ -263,6 +264,31 @@ def test_an_id_that_a_script_registered_is_known_to_the_processes() -> None:
         batch.close()
     finally:
         del gymnasium.registry["Registered-v0"]
+
+
+@pytest.mark.usefixtures("always")
+def test_a_task_of_a_file_and_the_modules_beside_it_reach_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "plant_beside.py").write_text(
+        "from tests.tasks.own_environments import Plant\nclass Beside(Plant): pass\n"
+    )
+    (tmp_path / "plant_task.py").write_text(
+        "import inbounds as ib\nfrom plant_beside import Beside\n"
+        "class Own(Beside): pass\n"
+        "task = ib.Task(Own, ib.Ball(radius=0.5), horizon=4)\n"
+    )
+    try:
+        task = named_task(f"{tmp_path / 'plant_task.py'}:task")
+        assert task.host is not None
+        batch = task.host(4, 2)
+        require_same(played(batch), played(task.host(4, 1)))
+        assert workers_of(batch)
+        batch.close()
+    finally:
+        for name in ("plant_task", "plant_beside"):
+            sys.modules.pop(name, None)
 
 
 def test_an_id_that_its_package_registers_is_not_registered_twice(

@@ -37,6 +37,10 @@ COMMANDS = {
 }
 
 
+TRACEBACK = "To see the traceback, put PYTHONDEVMODE=1 before the command."
+"""Python's development mode, which needs no setting of ours."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status: 0 done, 1 failed, 2 refused or impossible, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
@@ -60,8 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(explained(error))
     except MemoryError as error:
         return fail(f"not enough memory ({error or 'nothing is left'}). Ask for less, or free some.")
-    except SystemExit as ended:  # the argument parser has printed its message
-        return ended.code if isinstance(ended.code, int) else 2
+    except (Exception, SystemExit) as error:
+        from inbounds.tasks.named_tasks import failure, own_place
+
+        if own_place(error) is not None and not sys.flags.dev_mode:
+            return fail(f"your code {failure(error)}. Correct it there. {TRACEBACK}")
+        if isinstance(error, SystemExit):  # the argument parser has printed its message
+            return error.code if isinstance(error.code, int) else 2
+        raise
 
 
 def answer(given: list[str]) -> int:

@@ -82,7 +82,7 @@ def run(arguments: list[str]) -> int:
     except FolderBusyError:
         is_new = False  # another process may be about to write its first files
         raise
-    except (InboundsError, OSError) as error:
+    except Exception as error:
         # An error about checkpoints says itself which of them can be used.
         if not isinstance(error, CheckpointError) and RunFolder(folder).checkpoint_folders():
             terminal.say(f"The newest checkpoint is kept; resume with: {resume}")

@@ -92,11 +92,13 @@ def run(arguments: list[str]) -> int:
         terminal.say(f"{len(finished)} of {options.trials} trials are finished; the same command goes on.")
         return 130 if asked else 1
     finished.sort(key=lambda trial: -trial.value)
-    table = Table("trial", "return", *(one.name for one in space), title=f"best of {len(finished)} trials")
+    names = dict.fromkeys(
+        name for trial in finished for name in trial.params
+    )  # earlier calls may have had others
+    table = Table("trial", "return", *names, title=f"best of {len(finished)} trials")
     for trial in finished[:10]:
-        values = (
-            f"{value:.4g}" if isinstance(value, float) else str(value) for value in trial.params.values()
-        )
+        found = (trial.params.get(name, "") for name in names)
+        values = (f"{value:.4g}" if isinstance(value, float) else str(value) for value in found)
         table.add_row(str(trial.number), f"{trial.value:.5g}", *values)
     terminal.print(table)
     best = cell_of(base, finished[0].number, finished[0].params)

@@ -32,7 +32,7 @@ from inbounds.deploy.policy import (
 from inbounds.errors import ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
 from inbounds.policies.heads import named_arrays, query_of
-from inbounds.reading import FINITE, NUMBER, SEED, Whole, read_object
+from inbounds.reading import FINITE, NUMBER, SEED, Several, Whole, read_object
 from inbounds.storage.files import write_folder
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum, checksum_of_json
 
@@ -119,6 +119,7 @@ EVALUATION_SHAPE = {
     "final": {
         "seeds": [SEED],
         "episodes": Whole(1),
+        "preference": Several(FINITE, 2),
         "return": [FINITE],
         "return_std": [FINITE],
         "valid_action_rate": [FINITE],
@@ -167,14 +168,13 @@ def export(
     """
     path = getattr(run, "path", run)
     plan, folder = read_plan(path, seed), Path(path)
+    if plan.preference is not None and preference is not None:
+        plan = plan._replace(preference=preference)
     count = plan.head.proposals if proposals is None else proposals
     if not isinstance(count, int | np.integer) or not 1 <= count <= MOST_PROPOSALS:
         raise ConfigurationError(f"proposals={count}, but 1 to {MOST_PROPOSALS} are possible. Change it.")
     is_filtered = not names_code(plan.constraint)
-    if is_filtered:
-        policy = policy_of(plan, known_constraint(plan), preference)
-    else:
-        policy = _unfiltered(plan, constraint, preference)
+    policy = policy_of(plan, known_constraint(plan)) if is_filtered else _unfiltered(plan, constraint)
     count = count if policy.head.takes_noise else 1
     manifest = _manifest(plan, policy, count, is_filtered)
     arrays = named_arrays(policy.parameters)
@@ -203,17 +203,18 @@ def model_card(run: Path, plan: Plan, formula: str | None, *, has_graph: bool) -
 
     Args:
         run: the folder of the run. The returns are those of `inbounds evaluate`, if it evaluated the policy that the
-            run holds now.
+            run holds now, at the preference of the plan.
         plan: the policy of one seed.
         formula: the constraint in words and symbols; `None` for an `Oracle`, whose caller must filter proposals.
         has_graph: whether policy.onnx lies in the folder.
     """
     learner = plan.learner["name"]
     title, names = f"{learner} on {plan.task}", ["reinforcement-learning", "inbounds", learner]
-    found = _evaluated(run, plan.seed)
+    found = _evaluated(run, plan)
     header = ["---", "library_name: inbounds", "pipeline_tag: reinforcement-learning"]
     header += ["tags:", *(f"- {json.dumps(name)}" for name in names)]
-    results = "Not evaluated. `inbounds evaluate RUN` before the export adds a table here."
+    at = "" if plan.preference is None else " --preference {} {}".format(*plan.preference)
+    results = f"Not evaluated. `inbounds evaluate RUN{at}` before the export adds a table here."
     if found is not None:
         episodes, reward, std, valid, violation = found
         header += [
@@ -271,21 +272,26 @@ def model_card(run: Path, plan: Plan, formula: str | None, *, has_graph: bool) -
     )
 
 
-def _evaluated(run: Path, seed: int) -> tuple[int, float, float, float, float] | None:
-    """Return episodes, mean return, its std, valid action rate and worst violation of the run's last policy."""
+def _evaluated(run: Path, plan: Plan) -> tuple[int, float, float, float, float] | None:
+    """Return episodes, mean return, its std, valid action rate and worst violation of the run's last policy.
+
+    There are none of another policy, nor of this one at another preference than that at which it acts.
+    """
     path = run / EVALUATION
     if not path.is_file():
         return None
     evaluation = read_object(path, "Evaluate the run again: inbounds evaluate RUN.", EVALUATION_SHAPE)
     final, policy = evaluation["final"], run / POLICY_FILES["last"]
-    if seed not in final["seeds"] or evaluation.get("policy_sha256") != checksum(policy.read_bytes()):
+    if plan.seed not in final["seeds"] or evaluation.get("policy_sha256") != checksum(policy.read_bytes()):
         return None
-    at = final["seeds"].index(seed)
+    if plan.preference is not None and tuple(plan.preference) != tuple(final["preference"]):
+        return None
+    at = final["seeds"].index(plan.seed)
     columns = (final[name][at] for name in ("return", "return_std", "valid_action_rate"))
     return (final["episodes"], *columns, final["worst_violation"])
 
 
-def _unfiltered(plan: Plan, constraint: Constraint | None, preference: tuple[float, float] | None) -> Policy:
+def _unfiltered(plan: Plan, constraint: Constraint | None) -> Policy:
     """Return a policy whose set only the caller knows; its proposals must not depend on the set."""
     if plan.head.asks_constraint:
         raise ConfigurationError(
@@ -296,7 +302,7 @@ def _unfiltered(plan: Plan, constraint: Constraint | None, preference: tuple[flo
 
     # The box of actions stands for the set, which the graph does not ask.
     known = Box(plan.box.low, plan.box.high) if constraint is None else constraint
-    return policy_of(plan, known, preference)
+    return policy_of(plan, known)
 
 
 def _manifest(plan: Plan, policy: Policy, proposals: int, is_filtered: bool) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from inbounds.evaluation.baselines import play_episodes, reference_policy
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.learners.learner import Learner, Spec
 from inbounds.tasks.empty_states import Settling
+from inbounds.training.config import seed_keys
 from inbounds.training.evaluate import Evaluation, Evaluator, evaluated_draw
 from inbounds.training.loop import available_threads
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
@@ -61,14 +62,13 @@ class SolverCalls(NamedTuple):
         }
 
 
-def count_solver_calls(folder: RunFolder, evaluation: Sequence[int] = ()) -> SolverCalls:
-    """Return the calls of a run up to its last row of metrics, and those of an evaluation made now.
+def count_solver_calls(folder: RunFolder, seeds: Sequence[int], evaluation: Sequence[int]) -> SolverCalls:
+    """Return the calls of some seeds of a run up to its last metrics, and those of their evaluation made now.
 
     Folders of published policies have no metrics: their training counts are empty, which is not zero.
     """
     last: dict[int, dict[str, Any]] = {row["seed"]: row for row in folder.rows(METRICS)}
     evaluated: dict[int, dict[str, Any]] = {row["seed"]: row for row in folder.rows(EVALUATIONS)}
-    seeds = sorted(last)
     for row in last.values():
         for name, count in row.items():
             if name.endswith(SUFFIX) and not (count is not None and 0 <= count < float("inf")):
@@ -80,9 +80,10 @@ def count_solver_calls(folder: RunFolder, evaluation: Sequence[int] = ()) -> Sol
         {name.removesuffix(SUFFIX) for row in last.values() for name in row if name.endswith(SUFFIX)}
     )
     steps = max((row["step"] for row in (*last.values(), *evaluated.values())), default=0)
+    rows = [last[seed] for seed in seeds] if all(seed in last for seed in seeds) else []
     return SolverCalls(
-        acting=tuple(int(last[seed]["projections"]) for seed in seeds),
-        updates={cause: tuple(int(last[seed].get(cause + SUFFIX, 0)) for seed in seeds) for cause in causes},
+        acting=tuple(int(row["projections"]) for row in rows),
+        updates={cause: tuple(int(row.get(cause + SUFFIX, 0)) for row in rows) for cause in causes},
         evaluation=tuple(int(count) for count in evaluation),
         rounding=steps if str(folder.config()["task"]).startswith("bss") else 0,
     )
@@ -199,7 +200,7 @@ def evaluate_run(
         deterministic_valid_rate=found.deterministic_valid_rate,
         noisy_valid_rate=noisy_valid_rate(run, found.returns.shape[1], preference, salt),
         worst_violation=found.worst_violation,
-        solver_calls=count_solver_calls(run.folder, found.projections.tolist()),
+        solver_calls=count_solver_calls(run.folder, run.seeds, found.projections.tolist()),
     )
 
 
@@ -359,9 +360,9 @@ def compare_with_reference(
     )
     settling = Settling(task)
     found = []
-    for index in range(len(run.seeds)):
+    for index, seed in enumerate(run.seeds):
         state = jax.tree.map(lambda leaf, at=index: leaf[at : at + 1], run.states)
-        keys = iter(jax.random.split(jax.random.key(index), task.horizon))
+        keys = iter(jax.random.split(seed_keys(seed, 1)[0], task.horizon))
 
         def choose(observation: NDArray[Any], state: Any = state, keys: Any = keys) -> NDArray[Any]:
             action = np.asarray(act(state, jnp.asarray(observation, jnp.float32), next(keys)))

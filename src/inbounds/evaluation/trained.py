@@ -17,6 +17,7 @@ from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputErr
 from inbounds.learners.learner import Learner, Spec
 from inbounds.limits import misfit
 from inbounds.storage.sealed_arrays import POLICY_FILES, meaning_of_run, read_sealed
+from inbounds.tasks.named_tasks import require_trained_on
 from inbounds.tasks.task import Task
 from inbounds.training.checkpoint import as_device_tree, fill, newest_checkpoint
 from inbounds.training.config import available_bytes, require_room, seed_keys
@@ -56,6 +57,7 @@ class TrainedRun:
                     f"yours: ib.evaluate({str(path)!r}, task), or --task FILE.py:TASK on the command line."
                 )
             task = make(config["task"])
+        require_trained_on(path, config["task"], task)
         require_same_constraint(task, config, folder.path)
         learner = recorded_learner(config, folder.path)
         spec = Spec.of(

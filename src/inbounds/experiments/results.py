@@ -278,7 +278,7 @@ def final_numbers(
         **{name: [rounded(by_seed[seed][name]) for seed in seeds] for name in names},
         "worst_violation": max(row["worst_violation"] for row in rows),
         "solver_calls": count_solver_calls(
-            folder, [by_seed[seed]["evaluation_projections"] for seed in seeds]
+            folder, seeds, [by_seed[seed]["evaluation_projections"] for seed in seeds]
         ).as_json(),
     }
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from inbounds.errors import ConfigurationError, MissingDependencyError
-from inbounds.experiments.experiment import Cell, pairs
+from inbounds.experiments.experiment import Cell, pairs, read_cell
 from inbounds.experiments.runner import Planned, Speeds, State, last_words, plan
-from inbounds.experiments.worker import CELL, FINAL
+from inbounds.experiments.worker import CELL, FINAL, differences
 from inbounds.reading import FINITE, read_object
 from inbounds.storage.files import is_locked, make_folder
 
@@ -129,6 +129,7 @@ def tune(
     study = open_study(folder, base.name)
     failures = 0
     while True:
+        require_same_search(study, base, folder)
         finished = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
         if len(finished) >= trials:
             return study
@@ -136,8 +137,7 @@ def tune(
         wanted = min(jobs, trials - len(finished)) - len(batch)
         for _ in range(wanted):
             trial = study.ask()
-            settings = {one.name: one.suggest(trial) for one in space}
-            batch.append((trial.number, cell_of(base, trial.number, settings)))
+            batch.append((trial.number, cell_of(base, trial.number, suggested(study, trial, space, folder))))
         states = run_batch(study, batch, folder, execute, report)
         if not all(state in (State.FINISHED, State.FAILED) for state in states):
             return study
@@ -147,6 +147,35 @@ def tune(
             raise ConfigurationError(
                 f"{failures} trials in a row failed; the last one, {last}: {last_words(last)} Correct the settings, or "
                 f"search other values."
+            )
+
+
+def suggested(study: Any, trial: Any, space: Sequence[Range], folder: Path) -> dict[str, Any]:
+    """Ask Optuna for the values of a trial; what it may choose from cannot change within a study, ranges can."""
+    settings = {}
+    for one in space:
+        try:
+            settings[one.name] = one.suggest(trial)
+        except ValueError as error:
+            study.tell(trial, state=importlib.import_module("optuna").trial.TrialState.FAIL)
+            raise ConfigurationError(
+                f"{folder} holds trials of a search with other choices of {one.name}. Choose another --out, or search "
+                f"with those choices."
+            ) from error
+    return settings
+
+
+def require_same_search(study: Any, base: Cell, folder: Path) -> None:
+    """Refuse a study whose trials were trained or judged otherwise: their returns would be compared with these."""
+    for trial in study.get_trials(deepcopy=False):
+        cell = cell_of(base, trial.number, trial.params)
+        path = folder / cell.name / CELL
+        if trial.state.name == "FAIL" or not path.exists():
+            continue
+        if told := differences(read_cell(path), cell):
+            raise ConfigurationError(
+                f"{folder} holds trials of another search: {told}. Choose another --out, or search with what those "
+                f"trials have."
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import os
 import re
 import sys
@@ -67,17 +68,50 @@ def as_task(found: Any, name: str) -> Task:
     return task
 
 
-def failure(error: Exception) -> str:
+LIBRARY = f"{Path(__file__).parents[1]}{os.sep}"
+PYTHON = f"{Path(os.__file__).parent}{os.sep}"
+FRAME = re.compile(r'^ *File "(.+)", line (\d+), in ', re.MULTILINE)
+
+
+def failure(error: BaseException) -> str:
     """Say what went wrong in the user's code, and where: the traceback would show ours first."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"fails with {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
+    place = own_place(error) or f"line {last.lineno} of {last.filename}"
+    what = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+    return f"fails with {what} ({place})"
+
+
+def own_place(error: BaseException) -> str | None:
+    """Return the last line of the user's code on the way to an error; None if the library called none of it.
+
+    What is installed as a package is not the user's, nor is what called the library. An error from another process has
+    its way in its notes.
+    """
+    way = [*traceback.format_tb(error.__traceback__), *getattr(error, "__notes__", ())]
+    frames = FRAME.findall("\n".join(way))
+    inside = itertools.dropwhile(lambda frame: not frame[0].startswith(LIBRARY), frames)
+    own = [(file, line) for file, line in inside if is_own(file)]
+    return f"line {own[-1][1]} of {own[-1][0]}" if own else None
+
+
+def is_own(file: str) -> bool:
+    """Tell whether code is the user's: neither the library's, nor Python's, nor an installed package's."""
+    is_installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return not (is_installed or file.startswith((LIBRARY, PYTHON, "<")))
 
 
 def imported(path: str) -> Any:
-    """Import "module:name" or "file.py:name"; only code that the user names is ever run."""
+    """Import "module:name" or "file.py:name"; only code that the user names is ever run.
+
+    A file finds the modules beside it, as with `python file.py`. Its folder comes last on the path, and stays there for
+    what is imported later and for other processes: a file of the user never replaces a module of the library's.
+    """
     home, _, name = path.rpartition(":")
     try:
         if home.endswith(".py"):
+            folder = str(Path(home).resolve().parent)
+            if os.path.isfile(home) and folder not in sys.path:
+                sys.path.append(folder)
             spec = importlib.util.spec_from_file_location(module_name(home), home)
             if spec is None or spec.loader is None:
                 raise ImportError(f"{home} is not a Python file")
@@ -100,10 +134,10 @@ def imported(path: str) -> Any:
             f"`if __name__ == '__main__':`."
         ) from error
     except (ImportError, AttributeError, OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"'{path}' cannot be imported ({error}). Write module:name or path/to/file.py:name, and run where it "
-            f"can be found."
-        ) from error
+        remedy = "Write module:name or path/to/file.py:name, and run where it can be found."
+        if isinstance(error, ImportError) and os.path.isfile(home):
+            remedy = "Correct the file, or install what it imports."
+        raise InvalidInputError(f"'{path}' cannot be imported ({error}). {remedy}") from error
     except InboundsError:
         raise
     except Exception as error:
@@ -171,11 +205,13 @@ def task_of_run(folder: Any, recorded: str, given: str | None, option: str = "--
             f"{option}FILE.py:NAME or {option}MODULE:NAME."
         )
     task = named_task(given)
-    if recorded not in (
-        task.name,
-        f"{task.name}-mjx",
-    ):  # what was trained on MJX is evaluated on the C simulator
+    require_trained_on(folder, recorded, task, given)
+    return task
+
+
+def require_trained_on(folder: Any, recorded: str, task: Task, given: str = "the given one") -> None:
+    """Refuse another task than that of a run; what was trained on MJX is evaluated on the C simulator."""
+    if recorded not in (task.name, f"{task.name}-mjx"):
         raise ConfigurationError(
             f"{folder} is a run of '{recorded}', but {given} is the task '{task.name}'. Name the one it was trained on."
         )
-    return task

@@ -30,6 +30,8 @@ SAMPLES = 100
 """Policy samples per visited state, as in the paper."""
 SAMPLES_AT_ONCE = 2**18
 """Policy samples that are drawn and checked together."""
+NO_STEP = 2**32 - 1
+"""What is folded into a key instead of a time step, since no episode is as long."""
 
 
 class Evaluation(NamedTuple):
@@ -125,7 +127,7 @@ class Evaluator:
             self._require_actions(rollout)
         else:
             rollout = self._play_host(states, weights, episode_seeds, draw_keys)
-        return self._summarise(states, weights, rollout, salt)
+        return self._summarise(states, weights, rollout, draw_keys)
 
     def close(self) -> None:
         """Close the environments of the last evaluation; the next one makes others."""
@@ -210,19 +212,31 @@ class Evaluator:
             )
 
     def _valid_rate(
-        self, states: Any, preference: jax.Array, observation: jax.Array, key: jax.Array
+        self, states: Any, preference: jax.Array, observation: jax.Array, keys: jax.Array, start: jax.Array
     ) -> jax.Array:
-        """Return the feasible fraction of raw samples at (seeds, states, observation) in float64."""
-        seen = observation.astype(jnp.float32)
-        keys = jax.random.split(key, seen.shape[0])
-        drawn = jax.vmap(
-            lambda state, rows, one: self._samples(state, self.spec, rows, preference, one, SAMPLES)
-        )(states, seen, keys)
+        """Return the feasible fraction of raw samples at (seeds, states, observation) in float64.
+
+        Time steps from `start` on follow each other, each with the states of all episodes. Every seed and step has a
+        key of its own: the draws depend neither on the other seeds nor on how many steps are evaluated together.
+        """
+        seen = observation.astype(jnp.float32).reshape(len(keys), -1, self.episodes, observation.shape[-1])
+
+        def one_step(state: Any, rows: jax.Array, key: jax.Array, time: jax.Array) -> jax.Array:
+            now = jax.random.fold_in(key, time)
+            return self._samples(state, self.spec, rows, preference, now, SAMPLES)
+
+        all_steps = jax.vmap(one_step, in_axes=(None, 0, None, 0))
+        times = start + jnp.arange(seen.shape[1])
+        raw = jax.vmap(all_steps, in_axes=(0, 0, 0, None))(states, seen, keys, times)
+        drawn = raw.reshape(*observation.shape[:-1], SAMPLES, raw.shape[-1])
         excess = self.spec.constraint.violation(observation[..., None, :], drawn.astype(observation.dtype))
         return jnp.mean(excess <= 0, axis=-1)
 
-    def _summarise(self, states: Any, preference: jax.Array, rollout: Rollout, salt: int) -> Evaluation:
+    def _summarise(
+        self, states: Any, preference: jax.Array, rollout: Rollout, draw_keys: jax.Array
+    ) -> Evaluation:
         time, seeds, episodes = rollout.alive.shape
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, NO_STEP))(draw_keys)
         shares = np.zeros(rollout.alive.shape)
         # Some samples at a time bound the memory, which a flow over many levels multiplies by hundreds; never more
         # than an episode has, because the last block is filled up to keep one shape for all.
@@ -232,9 +246,7 @@ class Evaluator:
                 part = rollout.observation[start : start + block].astype(np.float64)
                 padded = np.concatenate([part, np.repeat(part[-1:], block - len(part), axis=0)])
                 rows = np.moveaxis(padded, 0, 1).reshape(seeds, block * episodes, -1)
-                share = self._valid(
-                    states, preference, jnp.asarray(rows), jax.random.fold_in(jax.random.key(salt), start)
-                )
+                share = self._valid(states, preference, jnp.asarray(rows), keys, np.int32(start))
                 moved = np.moveaxis(np.asarray(share).reshape(seeds, block, episodes), 1, 0)
                 shares[start : start + block] = moved[: len(part)]
         alive = rollout.alive
