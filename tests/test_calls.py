@@ -332,6 +332,23 @@ def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_imports")
+@pytest.mark.parametrize(
+    "given", ["beside_package/beside_module.py:task", "beside_package.beside_module:task"]
+)
+def test_files_and_modules_find_those_of_the_working_directory(
+    given: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "beside_package"
+    folder.mkdir()
+    shutil.copy(file, folder / "beside_task.py")
+    (folder / "beside_module.py").write_text("from beside_package.beside_task import other as task\n")
+    monkeypatch.chdir(tmp_path)
+    # An installed command does not have the working directory on its path, python -m has it.
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    assert named_task(given).name == "valve"
+
+
+@pytest.mark.usefixtures("own_imports")
 def test_a_file_finds_the_modules_beside_it(file: Path, tmp_path: Path) -> None:
     shutil.copy(file, tmp_path / "beside_task.py")
     (tmp_path / "beside_later.py").write_text("NAME = 'later'")

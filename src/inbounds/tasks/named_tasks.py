@@ -103,15 +103,15 @@ def is_own(file: str) -> bool:
 def imported(path: str) -> Any:
     """Import "module:name" or "file.py:name"; only code that the user names is ever run.
 
-    A file finds the modules beside it, as with `python file.py`. Its folder comes last on the path, and stays there for
-    what is imported later and for other processes: a file of the user never replaces a module of the library's.
+    A file finds the modules beside it, as with `python file.py`, and both find those of the working directory, as with
+    `python -m`. These folders come last on the path, and stay there for what is imported later and for other processes:
+    a file of the user never replaces a module of the library's.
     """
     home, _, name = path.rpartition(":")
+    beside = [Path(home).resolve().parent] if os.path.isfile(home) else []
+    sys.path += [str(folder) for folder in (*beside, Path.cwd()) if str(folder) not in sys.path]
     try:
         if home.endswith(".py"):
-            folder = str(Path(home).resolve().parent)
-            if os.path.isfile(home) and folder not in sys.path:
-                sys.path.append(folder)
             spec = importlib.util.spec_from_file_location(module_name(home), home)
             if spec is None or spec.loader is None:
                 raise ImportError(f"{home} is not a Python file")
