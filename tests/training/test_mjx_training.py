@@ -84,7 +84,7 @@ def test_a_policy_trained_on_mjx_is_judged_by_the_c_simulator(
     settings |= {"scale_observations": False, "scale_rewards": False}
     run = ib.train("reacher-mjx", Aram(**SMALL), steps=160, out=tmp_path / "run", **settings)
     assert counted and set(counted) == {3}  # evaluations, and nothing else
-    by_name, by_judge = ib.evaluate(run, episodes=4), ib.evaluate(run, ib.make("reacher"), episodes=4)
+    by_name, by_judge = ib.evaluate(run, episodes=4), ib.evaluate(run, "reacher", episodes=4)
     np.testing.assert_array_equal(by_name.returns, by_judge.returns)
     assert by_judge.worst_violation <= 0.0
     command = ["evaluate", str(run.path), "reacher", "--episodes", "4", "--no-timing", "--no-sweep"]

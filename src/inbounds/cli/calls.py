@@ -100,7 +100,7 @@ def can_redraw(terminal: Any) -> bool:
 
 def evaluate(
     run: RunSummary | str | Path,
-    task: Task | None = None,
+    task: Task | str | None = None,
     *,
     policy: Literal["last", "best"] = "last",
     episodes: int = 100,
@@ -114,7 +114,7 @@ def evaluate(
 
     Args:
         run: what `train` returned, or the folder of a run.
-        task: the task of a run that is not one of ours.
+        task: the task of a run that is not one of ours, or the name of one that is.
         policy: the last policy of the run, or that of each seed's best evaluation.
         episodes: episodes per seed.
         preference: weights of return and validity of a preference-conditioned policy.
@@ -122,8 +122,10 @@ def evaluate(
     """
     from inbounds.evaluation.protocol import evaluate_run
     from inbounds.evaluation.trained import TrainedRun
+    from inbounds.tasks.registry import make
 
-    opened = TrainedRun.open(folder_of(run), task, policy=policy)
+    known = make(task) if isinstance(task, str) else task
+    opened = TrainedRun.open(folder_of(run), known, policy=policy)
     return evaluate_run(opened if seed is None else opened.only(seed), episodes, preference)
 
 
