@@ -72,8 +72,8 @@ def reported_folders(path: Path, *, has_files: bool) -> list[Path]:
 def merged(results: Iterable[Result]) -> list[Result]:
     """Return one result per suite and experiment; seeds from several machines are put together.
 
-    The same seed twice, another simulator, other settings or other steps are refused: such numbers are not a sample
-    of one thing.
+    The same seed twice, another simulator, another constraint or horizon, other settings or other steps are refused:
+    such numbers are not a sample of one thing.
     """
     by_cell: dict[tuple[str, str], Result] = {}
     for result in results:
@@ -178,12 +178,22 @@ def told_apart(results: Sequence[Result]) -> list[Result]:
     return found
 
 
+ONE_THING = ("learner_settings", "training_settings", "problem")
+"""What the origins of one experiment share: how and on what it was trained."""
+
+
 def how_it_was_trained(result: Result) -> str:
     """Return everything that two runs must share to be a sample of one thing, as text."""
-    kept = ("learner_settings", "environments", "updates_per_step", "packages")
+    kept = (*ONE_THING, "environments", "updates_per_step", "packages")
     return json.dumps(
         [[origin.get(name) for name in kept] for origin in result.provenance], sort_keys=True, default=str
     )
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the names of what two origins were trained differently in."""
+    parts = [(one.get(name) or {}, other.get(name) or {}) for name in ONE_THING]
+    return [name for part, its in parts for name in {**part, **its} if part.get(name) != its.get(name)]
 
 
 def as_one(group: Sequence[Result]) -> Result | None:
@@ -198,7 +208,7 @@ def as_one(group: Sequence[Result]) -> Result | None:
 
 
 def require_same_origin(results: Sequence[Result]) -> None:
-    """Refuse one table from several versions of MuJoCo, where tasks run on it, or several settings of one method."""
+    """Refuse one table from several versions of MuJoCo, where tasks run on it, or one row from several settings."""
     versions: dict[str, str] = {}
     for result in results:
         for origin in result.provenance if is_mujoco_task(result.task) else ():
@@ -209,13 +219,14 @@ def require_same_origin(results: Sequence[Result]) -> None:
             f"these results come from MuJoCo {' and '.join(sorted(versions))} ({examples}); another version is another "
             f"task. Report them apart, or train again with one version."
         )
-    settings: dict[tuple[str, str], Any] = {}
+    firsts: dict[tuple[str, str], Mapping[str, Any]] = {}
     for result in results:
         for origin in result.provenance:
-            key = (result.suite, result.name)
-            if settings.setdefault(key, origin["learner_settings"]) != origin["learner_settings"]:
+            first = firsts.setdefault((result.suite, result.name), origin)
+            if names := differences(first, origin):
                 raise InvalidInputError(
-                    f"{result.name}: its seeds were trained with different settings. Report them apart."
+                    f"{result.name}: its seeds were trained with different settings ({', '.join(names)}). Report them "
+                    f"apart, or leave one of the folders out."
                 )
 
 
