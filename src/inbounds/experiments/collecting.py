@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inbounds.errors import InboundsError, InvalidInputError
+from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError
 from inbounds.evaluation.trained import run_folders, runs_below
 from inbounds.experiments.experiment import REFERENCES_SHAPE, read_cell
 from inbounds.experiments.results import EPISODE_FILE, Result, collect_run, load_result
 from inbounds.experiments.suites import Suite
-from inbounds.experiments.worker import CELL, FINAL
+from inbounds.experiments.worker import CELL, FINAL, present_task_check
 from inbounds.reading import read_object
 from inbounds.storage.files import write_json
 from inbounds.tasks.registry import TASKS
@@ -304,15 +304,28 @@ def unique_names(results: list[Result], folders: list[Path], root: Path) -> list
     return named
 
 
+def require_experiments(folders: Sequence[Path], suite: Suite) -> None:
+    """Refuse folders to merge that hold no experiment of a suite: misspelt ones, or those of another level."""
+    for folder in folders:
+        if not any((folder / suite.name).glob(f"*/{CELL}")):
+            what = f"holds no experiment of {suite.name}" if folder.is_dir() else "does not exist"
+            raise InvalidInputError(
+                f"the folder {folder} to merge {what}. Name the OUT folder of the other machine, in which "
+                f"{suite.name}/EXPERIMENT lies."
+            )
+
+
 def finished_cells(
     roots: Sequence[Path], suite: Suite, leave_out: Callable[[str], None] | None = None
 ) -> list[Result]:
     """Return the finished experiments of a suite below some roots (runs/SUITE on each machine), merged.
 
-    An experiment that was run for fewer steps or seeds than the suite plans is finished, but not complete. A damaged
-    one raises, or is left out where `leave_out` is given, which is called with the reason.
+    An experiment that was run for fewer steps or seeds than the suite plans is finished, but not complete. One that is
+    damaged, or was run before its task was edited, raises, or is left out where `leave_out` is given, which is called
+    with the reason.
     """
     planned = {cell.name: cell for cell in suite.cells()}
+    require_present_task = present_task_check(suite)
     found = []
     for root in roots:
         for cell in sorted((root / suite.name).glob(f"*/{CELL}")):
@@ -320,7 +333,8 @@ def finished_cells(
                 continue
             try:
                 result, own = collect_run(cell.parent, suite.name), read_cell(cell)
-            except InvalidInputError as error:
+                require_present_task(cell.parent, own.task)
+            except (InvalidInputError, ConfigurationError) as error:
                 if leave_out is None:
                     raise
                 leave_out(str(error))
