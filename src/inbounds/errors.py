@@ -102,6 +102,8 @@ REMEDIES = {
     errno.EEXIST: "A file stands where a folder is needed: choose another place.",
     errno.ENAMETOOLONG: "Choose a shorter name.",
     errno.EINVAL: "Choose another name or place.",
+    errno.EFBIG: "Raise the largest size of a file that this process may write (`ulimit -f`), or choose another place "
+    "if its file system takes no file this large.",
     errno.EMFILE: "Close other programs, or raise the limit of open files (`ulimit -n`).",
     errno.ENFILE: "Close other programs, or raise the limit of open files (`ulimit -n`).",
     errno.ENOMEM: "Free some memory.",

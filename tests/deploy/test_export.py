@@ -18,7 +18,7 @@ import pytest
 import inbounds as ib
 from inbounds.cli.main import main
 from inbounds.deploy.export_check import compare, session
-from inbounds.deploy.policy import sealed
+from inbounds.deploy.policy import ARRAYS, GRAPH, MANIFEST, sealed
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, MissingDependencyError
 from inbounds.policies.heads import Deterministic
 from tests.deploy.oracles import is_on_the_right
@@ -259,6 +259,42 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     ib.export(run, tmp_path / "new")
     ib.export(run, tmp_path / "new")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+
+
+@pytest.mark.parametrize("name", [GRAPH, ARRAYS, MANIFEST, "README.md"])
+def test_a_file_or_a_folder_is_not_taken_for_an_earlier_export_by_its_names_alone(
+    name: str, tmp_path: Path
+) -> None:
+    run, folder, file = random_run(tmp_path / "run", BOX, 2, 5), tmp_path / "mine", tmp_path / name
+    folder.mkdir()
+    for mine in (file, folder / name):
+        mine.write_text('{"format": "of mine"}')
+    for target in (file, folder):
+        with pytest.raises(ConfigurationError, match=f"{target} .*no earlier export.* with --out"):
+            ib.export(run, target)
+    assert file.read_text() == (folder / name).read_text() == '{"format": "of mine"}'
+
+
+def test_a_folder_inside_an_earlier_export_is_not_replaced(tmp_path: Path) -> None:
+    run = random_run(tmp_path / "run", BOX, 2, 5)
+    ib.export(run, tmp_path / "new")
+    (tmp_path / "new" / "README.md").unlink()
+    (tmp_path / "new" / "README.md").mkdir()
+    with pytest.raises(ConfigurationError, match=r"README\.md"):
+        ib.export(run, tmp_path / "new")
+
+
+@pytest.mark.parametrize("change", ["nothing in it", "of an older version", "without its graph"])
+def test_an_empty_folder_is_filled_and_an_earlier_export_replaced(change: str, tmp_path: Path) -> None:
+    run, target = random_run(tmp_path / "run", BOX, 2, 5), tmp_path / "new"
+    target.mkdir()
+    if change != "nothing in it":
+        ib.export(run, target)
+        (target / GRAPH).unlink()
+    if change == "of an older version":
+        manifest = json.loads((target / MANIFEST).read_text())
+        (target / MANIFEST).write_text(json.dumps({**manifest, "version": 1}))
+    assert set(ib.export(run, target).sizes) == {path.name for path in target.iterdir()}
 
 
 @pytest.mark.parametrize("count", [0, 10_001])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,19 @@ def write_run(
     mujoco: str = "3.17.0",
     is_final: bool = True,
     cell: Cell | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a run of three evaluations whose return at step s is s / 100 + seed."""
+    """Write a run of three evaluations whose return at step s is s / 100 + seed; `changes` are of its configuration."""
     folder.mkdir(parents=True)
     numbers = tuple(range(seed, seed + seeds))
     training = {"steps": steps, "seed": seed, "seeds": seeds, "environments": 1, "updates_per_step": 1.0}
     training |= {"warm_up": 10, "episodes": 5, "preference": [0.9, 0.1]}
     config = {"task": task, "learner": {"name": learner, "preset": "default"}, "training": training}
     config["constraint"] = {"kind": "Ball", "radius_squared": 0.05}
+    config |= {"horizon": 50, "discount": 0.99, "reward_divisor": 1.0 + 0.001 * seed}
+    config["own_reward_scale"] = {"reward_divisor": "measured", "reward_shift": "measured"}
+    changes = {} if changes is None else changes
+    config |= {**changes, "training": {**training, **changes.get("training", {})}}
     (folder / "config.json").write_text(json.dumps(config))
     origin = {**ORIGIN, "packages": {"jax": "0.10.2", "mujoco": mujoco}}
     (folder / "provenance.json").write_text(json.dumps(origin))

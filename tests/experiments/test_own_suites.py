@@ -12,6 +12,8 @@ from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.experiments import Cell, Suite
 from inbounds.experiments.suites import OWN_SUITE, PAPER_TASKS, imported_suite
 from inbounds.learners.registry import LEARNERS
+from inbounds.training.record import as_recorded, described_task, own_reward_scale
+from tests.experiments.synthetic_runs import write_run
 
 FILE = """
 import gymnasium
@@ -51,6 +53,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def edit(file: Path, old: str, new: str) -> None:
+    """Change the suite as an editor does between two commands."""
+    file.write_text(FILE.replace(old, new))
+    imported_suite.cache_clear()
+    del LEARNERS._entries["careful"]
+
+
 @pytest.mark.slow
 def test_a_suite_of_own_tasks_and_learners_is_run_and_collected_by_one_command(
     file: Path, tmp_path: Path
@@ -71,6 +80,50 @@ def test_the_plan_of_an_own_suite_can_be_narrowed(file: Path, capsys: pytest.Cap
     assert main(["benchmark", f"{file}:suite", "--learners", "careful", "--plan", "--out", out]) == 0
     told = capsys.readouterr().out
     assert "Does care help?" in told and "swing-careful-default" in told and "swing-sac" not in told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("radius=1.0", "radius=0.75"), "another constraint than swing has now"),
+        (('name="swing")', 'name="swing", horizon=20)'), "horizon 200, the task has 20"),
+    ],
+)
+def test_what_was_run_before_a_task_of_the_suite_was_edited_is_not_shown_with_the_rest(
+    change: tuple[str, str], told: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = file.parent / "runs"
+    command = ["benchmark", f"{file}:suite", "--out", str(out), "--learners", "sac"]
+    suite = imported_suite(f"{file}:suite")
+    (cell,) = (cell for cell in suite.cells() if cell.learner == "sac")
+    folder = write_run(out / "mine" / cell.name, task="swing", learner="sac", seeds=1, cell=cell)
+    config, task = json.loads((folder / "config.json").read_text()), suite.task("swing")
+    described = {**described_task(task), "own_reward_scale": own_reward_scale(task)}
+    config |= as_recorded({**described, "constraint": task.constraint.to_json()})
+    (folder / "config.json").write_text(json.dumps(config))
+    assert main([*command, "--plan"]) == 0 and main([*command, "--collect"]) == 0
+    assert "left out" not in capsys.readouterr().out
+    edit(file, *change)
+    assert main([*command, "--plan"]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert main([*command, "--collect"]) == 1
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"left out: {folder}" in words and told in words and "remove the folder" in words
+    edit(file, "    return ib.Task", "    raise OSError\n    return ib.Task")
+    assert main([*command, "--collect"]) == 0  # where a task cannot be made, nothing is compared
+
+
+@pytest.mark.parametrize("place", ["nowhere", "runs/mine", "runs/mine/swing-sac-default"])
+def test_a_folder_to_merge_that_holds_nothing_of_the_suite_is_refused(
+    place: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cell,) = (cell for cell in imported_suite(f"{file}:suite").cells() if cell.learner == "sac")
+    write_run(file.parent / "runs" / "mine" / cell.name, seeds=1, cell=cell)
+    command = ["benchmark", f"{file}:suite", "--collect", "--out", str(file.parent / "here"), "--merge"]
+    assert main([*command, str(file.parent / place)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{file.parent / place}" in told and "Name the OUT folder" in told
+    assert not (file.parent / "here" / "results").exists()
 
 
 def test_names_of_ours_keep_their_meaning_and_a_name_is_never_a_path(file: Path) -> None:

@@ -281,6 +281,47 @@ def test_two_runs_that_are_no_sample_of_one_thing_are_two_methods(
     ]
 
 
+ANOTHER_PROBLEM: list[dict[str, Any]] = [
+    {"constraint": {"kind": "Ball", "radius_squared": 0.07}},
+    {"horizon": 40},
+    {"discount": 0.9},
+    {"own_reward_scale": {"reward_divisor": 3.0, "reward_shift": 7.0}},
+    {"observation_scale": [2.0, 2.0]},
+    {"training": {"warm_up": 20}},
+    {"training": {"capacity": 99}},
+    {"training": {"preference": [0.5, 0.5]}},
+    {"training": {"scale_rewards": True}},
+]
+
+
+@pytest.mark.parametrize("changes", ANOTHER_PROBLEM, ids=str)
+def test_runs_of_another_problem_or_setting_are_not_averaged(tmp_path: Path, changes: dict[str, Any]) -> None:
+    for seed in (0, 1, 2):
+        write_run(tmp_path / f"run-{seed}", seed=seed, seeds=1, changes=changes if seed == 1 else None)
+    assert [result.seeds for result in read_results([tmp_path])] == [(0,), (1,), (2,)]
+
+
+@pytest.mark.parametrize("changes", ANOTHER_PROBLEM, ids=str)
+def test_seeds_of_another_problem_or_setting_do_not_join_those_of_another_machine(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    write_run(tmp_path / "here" / "paper" / CELL.name, cell=CELL)
+    write_run(tmp_path / "there" / "paper" / CELL.name, seed=2, cell=CELL, changes=changes)
+    ((name, part),) = changes.items()
+    what = next(iter(part)) if name == "training" else name
+    with pytest.raises(InvalidInputError, match=rf"trained with different settings \({what}\)\. Report them"):
+        finished_cells([tmp_path / "here", tmp_path / "there"], suite_by_name("paper"))
+
+
+def test_runs_that_were_resumed_on_another_device_or_evaluated_more_often_are_put_together(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path / "one", seed=0)
+    write_run(tmp_path / "two", seed=2, changes={"training": {"device": "gpu", "threads": 4, "keep": 2}})
+    (both,) = read_results([tmp_path])
+    assert both.seeds == (0, 1, 2, 3)
+
+
 def test_runs_of_one_name_in_two_places_are_two_results(tmp_path: Path) -> None:
     paths = [write_run(tmp_path / place / "run") for place in ("here", "there")]
     assert [result.name for result in read_results(paths)] == ["run", "run-2"]

@@ -44,7 +44,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "replace"])
 @pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.ENOSPC, "Free some disk space"), (errno.EACCES, "Make it accessible")]
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "Free some disk space"),
+        (errno.EACCES, "Make it accessible"),
+        (errno.EFBIG, "Raise the largest size .*ulimit -f"),
+    ],
 )
 def test_a_file_that_cannot_be_written_stays_what_it_was_and_the_error_says_what_to_do(
     call: str, number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

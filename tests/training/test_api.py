@@ -155,10 +155,11 @@ def test_a_resumed_run_goes_on_with_the_scales_it_began_with(task):
         "reward_divisor": 7.0,
         "reward_shift": 9.0,
     }
-    chosen = scaled_task(task, LEARNER, TrainingConfig(), recorded)
-    np.testing.assert_array_equal(chosen.observation_shift, shift)
-    np.testing.assert_array_equal(chosen.observation_scale, scale)
-    assert (chosen.reward_divisor, chosen.reward_shift) == (7.0, 9.0)
+    for learner in (LEARNER, make_learner("td3")):  # which measures none: the task brought them along
+        chosen = scaled_task(task, learner, TrainingConfig(), recorded)
+        np.testing.assert_array_equal(chosen.observation_shift, shift)
+        np.testing.assert_array_equal(chosen.observation_scale, scale)
+        assert (chosen.reward_divisor, chosen.reward_shift) == (7.0, 9.0)
     raw = scaled_task(task, LEARNER, TrainingConfig(), ALREADY)  # of a version that measured nothing
     assert raw.observation_shift is None and raw.reward_divisor == 1.0
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import inbounds as ib
 from benchmarks.faults.disk import Fault, FaultyDisk, Killed
 from benchmarks.faults.runs import SETTINGS, QuickRuns, content_of
 from inbounds.cli.options import parse
@@ -56,6 +57,11 @@ def half(runs: QuickRuns, whole: Path, tmp_path: Path) -> Path:
 def damage(checkpoint: Path) -> None:
     path = checkpoint / "state.safetensors"
     path.write_bytes(path.read_bytes()[:-7])
+
+
+def changed(task: ib.Task, **changes: Any) -> ib.Task:
+    fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+    return AssembledTask(**{**fields, **changes})
 
 
 def nothing(told: str) -> None:
@@ -294,10 +300,8 @@ def test_a_checkpoint_of_another_task_is_refused_where_neither_run_has_an_identi
     (half / "config.json").write_text(json.dumps({**config, "id": None, "task": "twin"}))
     for path in (half / "checkpoints").rglob("notes.json"):
         assert json.loads(path.read_text())["task"] == runs.task.name
-    fields = {field.name: getattr(runs.task, field.name) for field in dataclasses.fields(runs.task)}
-    twin = AssembledTask(**{**fields, "name": "twin"})
     with pytest.raises(CheckpointError, match="is of another run"):
-        runs.train(half, task=twin, resume=True)
+        runs.train(half, task=changed(runs.task, name="twin"), resume=True)
 
 
 # Settings of a resumed run
@@ -334,6 +338,43 @@ def test_settings_that_would_make_another_run_are_refused_with_the_remedy(
     with pytest.raises(ConfigurationError, match=f"Resume with {name}={recorded}.* or leave it out"):
         runs.train(half, resume=True, **settings)
     assert (half / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("reward_shift", 7.0),
+        ("reward_divisor", 3.0),
+        ("horizon", 40),
+        ("discount", 0.5),
+        ("reference_action", np.float32([0.1, 0.2])),
+        ("reference_action", ib.obs[:2]),
+        ("observation_parts", (("there", 1), ("here", 1))),
+    ],
+)
+def test_a_task_that_would_make_another_run_is_refused_with_the_remedy(
+    name: str, value: Any, runs: QuickRuns, half: Path
+) -> None:
+    before = content_of(half)
+    with pytest.raises(ConfigurationError, match=f"trained with {name} .*Resume with the same, or train in"):
+        runs.train(half, task=changed(runs.task, **{name: value}), resume=True)
+    assert content_of(half) == before
+
+
+def test_a_run_with_measured_scales_is_resumed_on_the_task_that_they_were_measured_on(tmp_path: Path) -> None:
+    task, learner = probes.moving_optimum().task, Aram(hidden=(4,), batch_size=8, proposals=4)
+    given = {"warm_up": 20, "episodes": 1, "environments": 1, "capacity": 100}
+    train(task, learner, out=tmp_path / "run", steps=30, **given)
+    config = RunFolder(tmp_path / "run").config()
+    assert config["reward_divisor"] != task.reward_divisor
+    measured = {name: config[name] for name in ("reward_divisor", "reward_shift")}
+    with pytest.raises(ConfigurationError, match=r"trained with reward_divisor 1\.0, the task has"):
+        train(changed(task, **measured), learner, out=tmp_path / "run", steps=40, resume=True)
+    with pytest.raises(ConfigurationError, match=r"trained with reward_divisor 1\.0, the task has measured"):
+        train(task.normalised(steps=50), learner, out=tmp_path / "run", steps=40, resume=True)
+    train(task, learner, out=tmp_path / "run", steps=40, resume=True)
+    again = RunFolder(tmp_path / "run").config()
+    assert {name: again[name] for name in measured} == measured
 
 
 def test_settings_that_may_change_are_recorded(runs: QuickRuns, half: Path) -> None:

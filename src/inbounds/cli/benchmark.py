@@ -81,6 +81,7 @@ def run(arguments: list[str]) -> int:
     prepare_device(options.device)
     # Experiments are processes that share the device: none, this one included, may reserve most of its memory at start.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    from inbounds.experiments.collecting import require_experiments
     from inbounds.experiments.suites import OWN_SUITE, missing_learners, suite_by_name
     from inbounds.tasks.named_tasks import is_import_path
 
@@ -91,6 +92,7 @@ def run(arguments: list[str]) -> int:
     suite = suite_by_name(options.suite)
     if is_import_path(options.suite):
         os.environ[OWN_SUITE] = options.suite  # for the workers, which import nothing that a file names
+    require_experiments(options.merge, suite)
     if missing := missing_learners(suite):
         terminal.say(f"not in this version, so left out: {', '.join(missing)}")
     status = 0
@@ -196,12 +198,16 @@ def play_references(terminal: Terminal, options: Options) -> int:
 
 
 def make_plan(suite: Any, options: Options) -> list[Any]:
-    """Return the experiments of the suite with their state and estimated time."""
+    """Return the experiments of the suite with their state and estimated time; those of another task are refused."""
     from inbounds.experiments.runner import Speeds, plan
     from inbounds.experiments.suites import available_cells
+    from inbounds.experiments.worker import present_task_check
 
     asked = available_cells(suite, options.tasks, options.learners, options.presets, options.variants)
     cells = [adjusted(cell, options) for cell in asked]
+    require_present_task = present_task_check(suite)
+    for cell in cells:
+        require_present_task(options.out / suite.name / cell.name, cell.task)
     return plan(cells, options.out / suite.name, Speeds(measurements(options), this_device(options.device)))
 
 

@@ -29,12 +29,12 @@ from inbounds.deploy.policy import (
     read_plan,
     sealed,
 )
-from inbounds.errors import ConfigurationError
+from inbounds.errors import CheckpointError, ConfigurationError
 from inbounds.limits import MOST_PROPOSALS
 from inbounds.policies.heads import named_arrays, query_of
 from inbounds.reading import FINITE, NUMBER, SEED, Several, Whole, read_object
-from inbounds.storage.files import write_folder
-from inbounds.storage.sealed_arrays import POLICY_FILES, checksum, checksum_of_json
+from inbounds.storage.files import told, write_folder
+from inbounds.storage.sealed_arrays import POLICY_FILES, checksum, checksum_of_json, read_json
 
 FEASIBLE = (
     "Feasible by construction: the first of the proposals that lies in C(s), or else the projection of the last "
@@ -160,7 +160,8 @@ def export(
 
     Args:
         run: what `train` returned, or the folder of a run.
-        out: where to write; `exported` inside the run's folder by default.
+        out: where to write; `exported` inside the run's folder by default. A folder that is there must be empty or
+            an earlier export, which is replaced.
         seed: which of the trained seeds; the first one by default.
         proposals: how many proposals the graph tests per call, N; by default as many as in training.
         preference: weights of return and validity that `load` takes by default; the graph has them as an input.
@@ -351,11 +352,28 @@ def _described(values: Any) -> list[dict[str, Any]]:
 
 
 def _write(target: Path, contents: dict[str, bytes]) -> None:
-    """Write all files or none; only an earlier export is ever replaced."""
-    if target.exists():
-        others = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
-        if [name for name in others if name not in FILES]:
-            raise ConfigurationError(
-                f"{target} holds other files ({', '.join(others[:3])}). Choose a new folder with --out."
-            )
+    """Write all files or none; only an earlier export or an empty folder is ever replaced."""
+    with told(target):
+        why = _not_ours(target) if target.exists() else None
+    if why:
+        raise ConfigurationError(
+            f"{target} {why}: it is no earlier export, and stays as it is. Choose a new folder with --out (out=...)."
+        )
     write_folder(target, {name: [content] for name, content in contents.items()})
+
+
+def _not_ours(target: Path) -> str | None:
+    """Say why what exists under a name must not be replaced; `None` for an empty folder or an earlier export."""
+    if not target.is_dir():
+        return "is not a folder"
+    inside = sorted(target.iterdir())
+    if others := [path.name for path in inside if path.name not in FILES or not path.is_file()]:
+        return f"holds other files ({', '.join(others[:3])})"
+    if not inside:
+        return None
+    try:
+        written_as = read_json(target / MANIFEST).get("format")
+    except (CheckpointError, FileNotFoundError):
+        written_as = None
+    # An export of an older version, and one whose graph was damaged or left behind, may be written anew.
+    return None if written_as == FORMAT else f"holds {inside[0].name}, but no {MANIFEST} that an export wrote"

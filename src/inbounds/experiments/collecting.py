@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inbounds.errors import InboundsError, InvalidInputError
+from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError
 from inbounds.evaluation.trained import run_folders, runs_below
 from inbounds.experiments.experiment import REFERENCES_SHAPE, read_cell
 from inbounds.experiments.results import EPISODE_FILE, Result, collect_run, load_result
 from inbounds.experiments.suites import Suite
-from inbounds.experiments.worker import CELL, FINAL
+from inbounds.experiments.worker import CELL, FINAL, present_task_check
 from inbounds.reading import read_object
 from inbounds.storage.files import write_json
 from inbounds.tasks.registry import TASKS
@@ -72,8 +72,8 @@ def reported_folders(path: Path, *, has_files: bool) -> list[Path]:
 def merged(results: Iterable[Result]) -> list[Result]:
     """Return one result per suite and experiment; seeds from several machines are put together.
 
-    The same seed twice, another simulator, other settings or other steps are refused: such numbers are not a sample
-    of one thing.
+    The same seed twice, another simulator, another constraint or horizon, other settings or other steps are refused:
+    such numbers are not a sample of one thing.
     """
     by_cell: dict[tuple[str, str], Result] = {}
     for result in results:
@@ -178,12 +178,22 @@ def told_apart(results: Sequence[Result]) -> list[Result]:
     return found
 
 
+ONE_THING = ("learner_settings", "training_settings", "problem")
+"""What the origins of one experiment share: how and on what it was trained."""
+
+
 def how_it_was_trained(result: Result) -> str:
     """Return everything that two runs must share to be a sample of one thing, as text."""
-    kept = ("learner_settings", "environments", "updates_per_step", "packages")
+    kept = (*ONE_THING, "environments", "updates_per_step", "packages")
     return json.dumps(
         [[origin.get(name) for name in kept] for origin in result.provenance], sort_keys=True, default=str
     )
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the names of what two origins were trained differently in."""
+    parts = [(one.get(name) or {}, other.get(name) or {}) for name in ONE_THING]
+    return [name for part, its in parts for name in {**part, **its} if part.get(name) != its.get(name)]
 
 
 def as_one(group: Sequence[Result]) -> Result | None:
@@ -198,7 +208,7 @@ def as_one(group: Sequence[Result]) -> Result | None:
 
 
 def require_same_origin(results: Sequence[Result]) -> None:
-    """Refuse one table from several versions of MuJoCo, where tasks run on it, or several settings of one method."""
+    """Refuse one table from several versions of MuJoCo, where tasks run on it, or one row from several settings."""
     versions: dict[str, str] = {}
     for result in results:
         for origin in result.provenance if is_mujoco_task(result.task) else ():
@@ -209,13 +219,14 @@ def require_same_origin(results: Sequence[Result]) -> None:
             f"these results come from MuJoCo {' and '.join(sorted(versions))} ({examples}); another version is another "
             f"task. Report them apart, or train again with one version."
         )
-    settings: dict[tuple[str, str], Any] = {}
+    firsts: dict[tuple[str, str], Mapping[str, Any]] = {}
     for result in results:
         for origin in result.provenance:
-            key = (result.suite, result.name)
-            if settings.setdefault(key, origin["learner_settings"]) != origin["learner_settings"]:
+            first = firsts.setdefault((result.suite, result.name), origin)
+            if names := differences(first, origin):
                 raise InvalidInputError(
-                    f"{result.name}: its seeds were trained with different settings. Report them apart."
+                    f"{result.name}: its seeds were trained with different settings ({', '.join(names)}). Report them "
+                    f"apart, or leave one of the folders out."
                 )
 
 
@@ -293,15 +304,28 @@ def unique_names(results: list[Result], folders: list[Path], root: Path) -> list
     return named
 
 
+def require_experiments(folders: Sequence[Path], suite: Suite) -> None:
+    """Refuse folders to merge that hold no experiment of a suite: misspelt ones, or those of another level."""
+    for folder in folders:
+        if not any((folder / suite.name).glob(f"*/{CELL}")):
+            what = f"holds no experiment of {suite.name}" if folder.is_dir() else "does not exist"
+            raise InvalidInputError(
+                f"the folder {folder} to merge {what}. Name the OUT folder of the other machine, in which "
+                f"{suite.name}/EXPERIMENT lies."
+            )
+
+
 def finished_cells(
     roots: Sequence[Path], suite: Suite, leave_out: Callable[[str], None] | None = None
 ) -> list[Result]:
     """Return the finished experiments of a suite below some roots (runs/SUITE on each machine), merged.
 
-    An experiment that was run for fewer steps or seeds than the suite plans is finished, but not complete. A damaged
-    one raises, or is left out where `leave_out` is given, which is called with the reason.
+    An experiment that was run for fewer steps or seeds than the suite plans is finished, but not complete. One that is
+    damaged, or was run before its task was edited, raises, or is left out where `leave_out` is given, which is called
+    with the reason.
     """
     planned = {cell.name: cell for cell in suite.cells()}
+    require_present_task = present_task_check(suite)
     found = []
     for root in roots:
         for cell in sorted((root / suite.name).glob(f"*/{CELL}")):
@@ -309,7 +333,8 @@ def finished_cells(
                 continue
             try:
                 result, own = collect_run(cell.parent, suite.name), read_cell(cell)
-            except InvalidInputError as error:
+                require_present_task(cell.parent, own.task)
+            except (InvalidInputError, ConfigurationError) as error:
                 if leave_out is None:
                     raise
                 leave_out(str(error))

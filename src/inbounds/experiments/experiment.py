@@ -68,6 +68,8 @@ ORIGIN = {
     "environments": Whole(1),
     "median_steps_per_second": (FINITE, None),
     "learner_settings": dict,
+    "training_settings?": dict,
+    "problem?": dict,
 }
 RESULT_SHAPE = {
     "suite": str,

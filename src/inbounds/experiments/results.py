@@ -16,7 +16,9 @@ from inbounds.experiments.experiment import EPISODE, FINAL_SHAPE, RESULT_SHAPE, 
 from inbounds.experiments.worker import CELL, FINAL
 from inbounds.reading import read_object, require_name, require_shape
 from inbounds.storage.files import write_text
+from inbounds.storage.sealed_arrays import checksum_of_json
 from inbounds.tasks.registry import names
+from inbounds.training.config import CHANGEABLE
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 
 FORMAT = 1
@@ -27,6 +29,15 @@ NOT_DIAGNOSTIC = frozenset(
     {"kind", "step", "seed", "seconds", "steps_per_second", "episodes", "projections", "rejections"}
 )
 """What every learner logs beside its diagnostics."""
+MAY_DIFFER = frozenset({*CHANGEABLE, "seed", "seeds"})
+"""Settings of training that runs of one experiment may have others of; their lengths are compared on their own."""
+PROBLEM = (
+    *("observation_size", "observation_parts", "reference_action", "discount", "horizon"),
+    *("action_low", "action_high", "constraint", "own_reward_scale"),
+)
+"""What `config.json` says of the task itself."""
+LONGEST_ENTRY = 100
+"""Characters; a constraint may hold a million numbers, and a result is a small file."""
 CURVES = ("return", "valid_action_rate", "deterministic_valid_rate", "training_projections")
 LAST_EVALUATION = "the last evaluation of training"
 FRESH_EPISODES = "the last policy on fresh episodes"
@@ -194,13 +205,30 @@ def require_every_seed(result: Result, origin: str, remedy: str) -> None:
 
 
 def how_it_ran(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a wall-clock time depends on."""
+    """Return what a wall-clock time depends on, and what the seeds of one experiment share."""
     speeds = sorted(row["steps_per_second"] for row in folder.rows(METRICS))
     return {
         "environments": config["training"]["environments"],
         "updates_per_step": config["training"]["updates_per_step"],
         "median_steps_per_second": speeds[len(speeds) // 2] if speeds else None,
         "learner_settings": config["learner"],
+        "training_settings": {
+            name: value for name, value in config["training"].items() if name not in MAY_DIFFER
+        },
+        "problem": problem_of(config),
+    }
+
+
+def problem_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what makes the task of a run the problem that it is; of longer entries only their checksum.
+
+    Of scales that were measured it counts only that they were: another machine may measure other last digits.
+    """
+    values = {name: config.get(name) for name in PROBLEM}
+    values["observation_scale"] = config.get("observation_scale") is not None
+    return {
+        name: value if len(json.dumps(value)) <= LONGEST_ENTRY else checksum_of_json(value)
+        for name, value in values.items()
     }
 
 

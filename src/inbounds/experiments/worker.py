@@ -7,18 +7,19 @@ a killed machine costs one experiment; the folder alone tells what is left to do
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inbounds.errors import ConfigurationError, FolderBusyError
+from inbounds.errors import ConfigurationError, FolderBusyError, InboundsError
 from inbounds.experiments.experiment import Cell, option, read_cell
-from inbounds.experiments.suites import OWN_SUITE, own_suite
+from inbounds.experiments.suites import OWN_SUITE, Suite, own_suite
 from inbounds.storage.files import locked, remove_file, write_json
 from inbounds.tasks.named_tasks import own_task, task_of_cell
 from inbounds.training.interrupts import Requests
@@ -52,6 +53,34 @@ def require_experiment(folder: Path, cell: Cell) -> None:
             f"{folder} holds another experiment under the same name: {differences(found, cell)}. Choose "
             f"another --out, or remove the folder."
         )
+
+
+def present_task_check(suite: Suite) -> Callable[[Path, str], None]:
+    """Return a function that refuses the run in a folder if its task in the user's suite is another one now.
+
+    What cannot be read or made here is not compared, since whatever needs it says why. Our own tasks are not compared
+    either: their versions are.
+    """
+    from inbounds.training.api import require_same_task
+
+    made = functools.cache(suite.task)
+
+    def require(folder: Path, name: str) -> None:
+        if name not in suite.tasks or not (folder / CONFIG).exists():
+            return
+        try:
+            task, config = made(name), RunFolder(folder).config()
+        except InboundsError:
+            return
+        try:
+            require_same_task(task, config, folder)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{error} The suite {suite.name} has another task '{name}' now: put the earlier one back, choose "
+                f"another --out, or remove the folder."
+            ) from error
+
+    return require
 
 
 def differences(found: Cell, wanted: Cell) -> str:

@@ -47,7 +47,7 @@ def measured_scales(
         changes["reward_divisor"] = divisor
         lift = max(0.0, 1.0 - float(values.mean()) / divisor)
         changes["reward_shift"] = lift if task.ends_only_in_failure else 0.0
-        changes["is_reward_scaled"] = True
+        changes["is_reward_scaled"] = changes["is_reward_measured"] = True
     return changes
 
 

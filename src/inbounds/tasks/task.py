@@ -69,6 +69,8 @@ class Task:
     """Policies are evaluated by stepping `host`, although training steps `compiled`."""
     is_reward_scaled: bool = False
     """The scale of rewards was chosen for training, and learners measure no other."""
+    is_reward_measured: bool = False
+    """The scale of rewards was measured by `normalised`, so that another machine may give it other last digits."""
     reference_action: Reference | NDArray[np.float32] | None = None
     """An action that is sensible before anything is learnt: entries of the observation (the present allocation), or one
     for all states; learners may begin there."""

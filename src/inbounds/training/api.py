@@ -19,7 +19,15 @@ from inbounds.tasks.normalisation import with_recorded_scales
 from inbounds.tasks.task import Task
 from inbounds.training.config import CHANGEABLE, TrainingConfig
 from inbounds.training.loop import LOG, Training, resolved
-from inbounds.training.record import RunFolder, as_recorded, as_tuples, provenance, require_same_constraint
+from inbounds.training.record import (
+    RunFolder,
+    as_recorded,
+    as_tuples,
+    described_task,
+    own_reward_scale,
+    provenance,
+    require_same_constraint,
+)
 from inbounds.training.summary import Callback, RunSummary
 
 
@@ -100,6 +108,7 @@ def train(
         with contextlib.closing(training), folder.held():
             if recorded is None:
                 settled = resolved(chosen, agent, name_of(agent), config, training.environments)
+                settled["own_reward_scale"] = own_reward_scale(unscaled)
                 folder.create(settled, {**provenance(), **({} if command is None else {"command": command})})
                 begin(training)
             else:
@@ -158,18 +167,18 @@ def resumed_config(given: Mapping[str, Any], recorded: Mapping[str, Any], path: 
 
 
 def require_same_task(task: Task, recorded: Mapping[str, Any], path: Path) -> None:
-    """Refuse to resume a run on another task than it was begun on: one folder describes one problem."""
+    """Refuse to resume a run on another task than it was begun on: one folder describes one problem.
+
+    Reward scales are compared as the task brings them along. Those that training measured are recorded beside them,
+    and a resumed run goes on with these.
+    """
     require_same_constraint(task, recorded, path)
-    now = {
-        "task": task.name,
-        "action_low": task.action_low.tolist(),
-        "action_high": task.action_high.tolist(),
-        "discount": task.discount,
-    }
-    for name, value in now.items():
-        if name in recorded and recorded[name] != value:
+    # The scales of observations are not compared: those of the run are used, as in its evaluation.
+    begun = {**recorded, **recorded.get("own_reward_scale", {})}
+    for name, value in as_recorded({**described_task(task), **own_reward_scale(task)}).items():
+        if name in begun and begun[name] != value:
             raise ConfigurationError(
-                f"{path} was trained with {name} {recorded[name]}, the task has {value}. Resume with the same, "
+                f"{path} was trained with {name} {begun[name]}, the task has {value}. Resume with the same, "
                 f"or train in another folder."
             )
 
@@ -193,11 +202,11 @@ def scaled_task(
 
     What was measured by `task.normalised(...)` or chosen by the user is left alone, unless the training asks for more.
     """
+    if recorded is not None:
+        return with_recorded_scales(task, recorded)
     wanted = wanted_scales(task, learner, config)
     if not any(wanted):
         return task
-    if recorded is not None:
-        return with_recorded_scales(task, recorded)
     return task.normalised(observations=wanted.observations, rewards=wanted.rewards)
 
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from inbounds.constraints.references import Reference
 from inbounds.errors import CheckpointError, ConfigurationError, DivergenceError
 from inbounds.learners.learner import Learner, Metrics, Spec
 from inbounds.storage.files import write_pieces
@@ -40,7 +39,7 @@ from inbounds.training.evaluate import Evaluation, Evaluator, better_of, or_late
 from inbounds.training.host_collector import Episodes, HostCollector
 from inbounds.training.interrupts import deferred_interrupt
 from inbounds.training.program import Programs, TrainingState, keys_of_turn
-from inbounds.training.record import BEST_POLICY, EVALUATIONS, METRICS, RunFolder
+from inbounds.training.record import BEST_POLICY, EVALUATIONS, METRICS, RunFolder, described_task
 from inbounds.training.summary import Callback, Row, asks_to_stop
 
 LOG = logging.getLogger("inbounds.training")
@@ -367,19 +366,11 @@ def resolved(
     head = learner.head(spec_of(task))
     settings = dataclasses.asdict(learner)  # type: ignore[call-overload]  # every learner is a dataclass
     return {
-        "task": task.name,
-        "observation_size": task.observation_size,
-        "observation_parts": task.observation_parts,
+        **described_task(task),
         "observation_shift": task.observation_shift,
         "observation_scale": task.observation_scale,
-        "reference_action": task.reference_action.to_json()
-        if isinstance(task.reference_action, Reference)
-        else task.reference_action,
-        "discount": task.discount,
         "reward_divisor": task.reward_divisor,
         "reward_shift": task.reward_shift,
-        "action_low": task.action_low,
-        "action_high": task.action_high,
         "constraint": task.constraint.to_json(),
         "learner": {"name": learner_name, **settings},
         "head": None if head is None else head.to_json(),

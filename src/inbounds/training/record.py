@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import inbounds
+from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError, InvalidInputError, quoted
 from inbounds.limits import MOST_ENVIRONMENTS, MOST_EPISODES, MOST_SEEDS, require_moderate
 from inbounds.reading import COUNT, FINITE, NUMBER, SEED, Several, Shape, Whole, read_object
@@ -101,6 +102,30 @@ def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -
             f"{path} was trained under another constraint than {task.name} has now "
             f"({task.constraint.formula()}). Train again, or use the version that wrote it."
         )
+
+
+def described_task(task: Task) -> dict[str, Any]:
+    """Return what makes a task the problem that it is, besides its constraint and its scales, as a run records it."""
+    reference = task.reference_action
+    return {
+        "task": task.name,
+        "observation_size": task.observation_size,
+        "observation_parts": task.observation_parts,
+        "reference_action": reference.to_json() if isinstance(reference, Reference) else reference,
+        "discount": task.discount,
+        "horizon": task.horizon,
+        "action_low": task.action_low,
+        "action_high": task.action_high,
+    }
+
+
+def own_reward_scale(task: Task) -> dict[str, Any]:
+    """Return the reward scale that a task brings along; training may measure another and train on that instead.
+
+    Of one that `task.normalised()` measured only this is told: measured again, it may have other last digits.
+    """
+    scale = {"reward_divisor": float(task.reward_divisor), "reward_shift": float(task.reward_shift)}
+    return dict.fromkeys(scale, "measured") if task.is_reward_measured else scale
 
 
 def as_recorded(values: Any) -> Any:
@@ -259,6 +284,7 @@ CONFIG_SHAPE = {
     "observation_scale?": ([FINITE], None),
     "reward_divisor?": FINITE,
     "reward_shift?": FINITE,
+    "own_reward_scale?": {"reward_divisor": (FINITE, str), "reward_shift": (FINITE, str)},
     "learner": {"name": str},
     "head?": ({"kind": str}, None),
     "training": {
