@@ -24,7 +24,7 @@ from inbounds.constraints.arrays import (
     without_gradient,
     worst_row,
 )
-from inbounds.constraints.emptiness import refuse_empty, representable, verdict
+from inbounds.constraints.emptiness import Unchanging, refuse_empty, representable, verdict
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.situation import Parameter, Question, Situation, read_situation, require_fitting
 from inbounds.errors import ConstraintError, InvalidInputError
@@ -39,7 +39,7 @@ ATTEMPTS = 5
 """How often a point that misses the margin is moved towards the interior before it is given up for it."""
 
 
-class Constraint(abc.ABC):
+class Constraint(Unchanging):
     """A set C(s) of allowed actions, in the units that `env.step` receives.
 
     An action is feasible when `violation <= 0` in float64, with no tolerance. `contains` is a little
