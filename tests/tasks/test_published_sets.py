@@ -129,6 +129,17 @@ def test_a_set_of_the_environment_that_changes_is_an_error(when: str) -> None:
         environment.reset(seed=1)
 
 
+def test_a_published_number_that_is_read_as_a_vector_is_refused_with_the_way_to_read_it_as_one() -> None:
+    with pytest.raises(
+        ConstraintError, match=r"obs\[2:3\] is a vector of one entry.*ib.obs\[1\].*'name', 0\]"
+    ):
+        task_of(lambda time: 0.5, ib.Box(-1.0, ib.obs["constraint"]))
+    task = task_of(lambda time: 0.5, ib.Box(-1.0, ib.obs["constraint", 0]))
+    assert not task.constraint.contains(np.array([0.0, 0.0, 0.5]), np.array([0.6, 0.0]))
+    with pytest.raises(ConstraintError, match=r"Give them the same dimension\.$"):
+        ib.Box(-np.ones(2), np.ones(2)) & ib.Box(-np.ones(3), np.ones(3))
+
+
 @pytest.mark.parametrize("name", ["bound", "radius", "radius_squared"])
 def test_a_set_of_the_environment_cannot_be_changed_in_place(name: str) -> None:
     class Shrinking(Counter):
