@@ -183,7 +183,13 @@ def test_a_zip_is_opened_in_a_process_of_its_own_and_nothing_of_it_runs(tmp_path
 
 @pytest.mark.parametrize(
     ("policy", "words"),
-    [("nothing.txt", "not a policy that can be audited"), ("no_module_of_ours:act", "cannot be imported")],
+    [
+        ("nothing.txt", "not a policy that can be audited"),
+        ("nothing.zip", "no file or folder 'nothing.zip'"),
+        ("nothing.onnx", "no file or folder 'nothing.onnx'"),
+        ("no_folder/nothing", "no file or folder 'no_folder/nothing'"),
+        ("no_module_of_ours:act", "cannot be imported"),
+    ],
 )
 def test_what_cannot_be_opened_is_refused_with_the_remedy(policy: str, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
+import inspect
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inbounds as ib
 from inbounds.constraints import Ball, Box, Constraint, SumBand, WeightedL1, obs
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConstraintError, EmptySetError, InboundsError, InvalidInputError
@@ -424,10 +429,12 @@ class Own(Box):
 
 
 @pytest.mark.parametrize("shape", [(3,), (1,), (4, 2), ()])
-def test_a_point_of_another_shape_is_refused_by_the_name_of_its_method(shape: tuple[int, ...]) -> None:
+def test_a_point_of_another_shape_is_refused_by_the_name_of_its_method(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = Own([-1.0, -1.0], [1.0, 1.0])
     assert np.array_equal(own.project(None, [3.0, 3.0]), np.zeros(2))
-    own.shape = shape
+    monkeypatch.setattr(Own, "shape", shape)
     with pytest.raises(ConstraintError, match=r"Own\.nearest returned .*\(2,\) is expected"):
         own.project(None, [3.0, 3.0])
     with pytest.raises(ConstraintError, match=r"Own\.interior returned .*\(2,\) is expected"):
@@ -448,3 +455,70 @@ def test_a_set_that_is_compared_by_its_content_needs_no_hash() -> None:
     with pytest.raises(InvalidInputError, match="4 entries here, but 2"):
         long.project(np.ones(4), [3.0, 0.5])
     assert Named([-1.0, -1.0], [1.0, 1.0]).sample(np.random.default_rng(0), n=3).shape == (3, 2)
+
+
+# One of every kind that `&`, `|` and the constructors make, with the attribute that a user would change.
+KINDS: dict[str, tuple[Constraint, str]] = {
+    "box": (Box(-1.0, 1.0), "high"),
+    "ball": (Ball(radius_squared=1.0), "bound"),
+    "ellipsoid": (ib.Ellipsoid(np.eye(2), 1.0), "bound"),
+    "weighted l1": (WeightedL1([1.0, 1.0], 1.0), "weights"),
+    "power budget": (ib.PowerBudget([1.0, 1.0], 1.0), "bound"),
+    "sum band": (SumBand(0.0, 1.0), "tolerance"),
+    "simplex": (ib.Simplex(1.0), "total"),
+    "simplices": (ib.Simplices([[0, 1], [2]], total=[1.0, 1.0]), "groups"),
+    "shell": (ib.Shell(0.5, 1.0), "upper"),
+    "polytope": (ib.Polytope(np.eye(2), np.ones(2)), "bound"),
+    "rate limit": (ib.RateLimit(0.1), "delta"),
+    "intersection": (Ball(radius_squared=1.0) & Box(-1.0, 1.0), "constraints"),
+    "union": (Ball(radius_squared=1.0) | Box(-1.0, 1.0), "constraints"),
+    "oracle": (ib.Oracle(np.isfinite, within=Box(-1.0, 1.0)), "within"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_set_does_not_change_once_it_is_made(kind: str) -> None:
+    made, name = KINDS[kind]
+    for constraint in (made, copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        before = getattr(constraint, name)
+        for attribute in (name, "radius", "radius_squared"):
+            with pytest.raises(
+                ConstraintError, match=rf"{attribute} cannot be set.*new set.*info\['constraint'\]"
+            ):
+                setattr(constraint, attribute, np.array(0.01))
+            with pytest.raises(ConstraintError, match=f"{attribute} cannot be deleted"):
+                delattr(constraint, attribute)
+        assert getattr(constraint, name) is before
+
+
+def test_a_set_of_ones_own_is_complete_when_the_outermost_constructor_returns() -> None:
+    class Cached(Ball):
+        def __init__(self, radius: float) -> None:
+            self.asked = 0
+            super().__init__(radius=radius)
+            self.radius = radius
+            self._calls = 0
+
+        @functools.cached_property
+        def area(self) -> float:
+            return float(np.pi * self.radius**2)
+
+        def nearest(self, at: Any, action: Any) -> Any:
+            self._calls += 1
+            return super().nearest(at, action)
+
+    @dataclasses.dataclass(eq=False)
+    class Data(Box):
+        side: float
+
+        def __post_init__(self) -> None:
+            super().__init__(-self.side, self.side)
+
+    own = Cached(2.0)
+    own.project(None, [3.0, 3.0])
+    assert own._calls == 1 and own.area == pytest.approx(4 * np.pi)
+    for constraint, name in ((own, "radius"), (own, "asked"), (Data(1.0), "side")):
+        with pytest.raises(ConstraintError, match=f"{name} cannot be set"):
+            setattr(constraint, name, 0.1)
+    assert list(inspect.signature(Cached).parameters) == ["radius"]
+    assert list(inspect.signature(Box).parameters) == ["low", "high"]

@@ -446,3 +446,16 @@ def test_a_batch_without_any_state_has_no_interior_point() -> None:
     for constraint in (rows, rows & Box(-1.0, 1.0), rows & SumBand(0.0, 1.0)):
         assert constraint.interior_point(np.zeros((0, 6))).shape == (0, 2)
         assert constraint.project(np.zeros((0, 6)), np.zeros((0, 2))).shape == (0, 2)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3, 1e8, 1e12])
+def test_the_margin_of_constant_rows_is_the_same_without_a_product_of_matrix_and_action(size: float) -> None:
+    rng = np.random.default_rng(4)
+    constraint = Polytope(rng.normal(size=(30, 6)), rng.uniform(0.0, 1.0, size=30) * (rng.random(30) < 0.9))
+    actions = size * rng.normal(size=(7, 6))
+    at = constraint.situation(None, actions).at
+    rows = constraint.rows(at)
+    assert rows.totals is not None
+    quick, full = (one.margin(at, actions, 2.0) for one in (rows, rows._replace(totals=None)))
+    assert quick.shape == full.shape
+    np.testing.assert_allclose(quick, full, rtol=1e-12)

@@ -23,11 +23,12 @@ from inbounds.constraints import (
     Simplex,
     SumBand,
     WeightedL1,
+    linear_rows,
     obs,
     previous_action,
 )
 from inbounds.constraints.randomness import Randomness
-from inbounds.constraints.sampling import walked
+from inbounds.constraints.sampling import steps_of_hit_and_run, walked
 from inbounds.errors import ConstraintError, EmptySetError, InvalidInputError
 from tests.constraints.memberships import in_rings
 from tests.slices import quick_slice
@@ -152,6 +153,50 @@ def test_caps_of_a_simplex_are_respected_and_change_nothing_else() -> None:
     shares = spacings / spacings.sum(axis=1, keepdims=True)
     truth = shares[np.all(shares <= 0.5, axis=1)][:DRAWS]
     assert least_p_value(constraint.sample(np.random.default_rng(8), n=DRAWS, dimension=4), truth) > 1e-3
+
+
+def test_shares_that_are_nearly_equal_are_drawn_exactly_and_not_by_a_walk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simplex, caps = Simplex(total=1.0, high=1.0), Box(0.0, np.full(50, 1 / 50 + 1e-9))
+    monkeypatch.setattr("inbounds.constraints.sampling._completed", None)
+    drawn = (simplex & caps).sample(np.random.default_rng(9), n=300)
+    # What is left below the caps is uniform in a corner: its sum, to the power of the dimension, is uniform.
+    at = simplex.situation(None, drawn).at
+    most = float(np.sum(caps.inner_bounds(at).high))
+    left = (most - drawn.sum(axis=-1)) / (most - float(np.squeeze(simplex.narrowed(at, 50, 0.0, 1.0)[0])))
+    assert stats.kstest(left**50, "uniform").pvalue > 1e-3
+
+
+@every_set
+def test_the_ends_of_a_chord_are_what_can_be_reached_both_ways(name: str) -> None:
+    constraint, rng = SETS[name], np.random.default_rng(11)
+    points = constraint.sample(rng, n=50)
+    headings = rng.normal(size=points.shape) * (rng.random(points.shape) < 0.7)
+    at = constraint.situation(None, points).at
+    ends = constraint.chord(at, points, headings)
+    for found, way in zip(ends, (-headings, headings), strict=True):
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(found, constraint.reach(at, points, way), rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_of_a_walk_in_a_polytope_multiplies_by_its_matrix_three_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    constraint = Polytope(rows, np.ones(60)) & Box(-np.ones(5), np.ones(5))
+    constraint.sample(np.random.default_rng(1), n=4)
+    products = []
+
+    def counted(xp: Any, matrix: Any, vectors: Any) -> Any:
+        products.append(matrix.shape)
+        return linear_rows.__dict__["_times"](xp, matrix, vectors)
+
+    monkeypatch.setitem(linear_rows.__dict__, "_times", linear_rows.times)
+    monkeypatch.setattr(linear_rows, "times", counted)
+    drawn = constraint.sample(np.random.default_rng(1), n=4)
+    assert len(products) <= 3 * steps_of_hit_and_run(5) + 3
+    assert np.all(constraint.violation(None, drawn) <= 0)
 
 
 def test_the_bikes_of_five_zones_are_drawn_exactly_and_not_by_a_walk() -> None:

@@ -188,3 +188,23 @@ def test_the_distance_ends_at_the_band_where_entries_move_at_speeds_that_float64
     band = SumBand(float(start.sum()), 0.1)
     length = band.distance(None, start, direction)
     assert band.violation(None, start + 0.999 * length * direction) <= 0.0
+
+
+@pytest.mark.parametrize("name", ["positive", "negative", "simplex"])
+def test_the_reach_between_limits_of_one_sign_is_a_sum_and_ends_where_acceptance_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    band = {
+        "positive": SumBand(8.0, 0.5, low=0.0, high=1.0),
+        "negative": SumBand(-8.0, 0.5, low=-1.0, high=-0.01),
+        "simplex": Simplex(1.0, high=0.1),
+    }[name]
+    monkeypatch.setattr("inbounds.constraints.sum_band.convex_reach", None)
+    rng = np.random.default_rng(3)
+    points = band.sample(rng, n=200, dimension=40)
+    headings = rng.normal(size=points.shape) * np.where(points == 0.0, 0.0, 1.0)
+    headings[::2] -= headings[::2].mean(axis=-1, keepdims=True)  # along the band
+    lengths = band.distance(None, points, headings)[:, None]
+    assert np.all(lengths > 0) and np.all(np.isfinite(lengths))
+    assert np.all(band.contains(None, points + (1.0 - 1e-7) * lengths * headings))
+    assert not np.any(band.contains(None, points + (1.0 + 1e-6) * lengths * headings))

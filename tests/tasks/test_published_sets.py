@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import ConfigurationError, EmptySetError, InfeasibleActionError, SimulationError
+from inbounds.errors import (
+    ConfigurationError,
+    ConstraintError,
+    EmptySetError,
+    InfeasibleActionError,
+    SimulationError,
+)
 from inbounds.tasks.wrappers import AcceptReject, AugmentedMDP, ProjectAction
 from tests.tasks.own_environments import Counter
 
@@ -121,6 +127,35 @@ def test_a_set_of_the_environment_that_changes_is_an_error(when: str) -> None:
     with pytest.raises(SimulationError, match=r"action_constraint.*info\['constraint'\]"):
         environment.step(np.zeros(2, np.float32))
         environment.reset(seed=1)
+
+
+def test_a_published_number_that_is_read_as_a_vector_is_refused_with_the_way_to_read_it_as_one() -> None:
+    with pytest.raises(
+        ConstraintError, match=r"obs\[2:3\] is a vector of one entry.*ib.obs\[1\].*'name', 0\]"
+    ):
+        task_of(lambda time: 0.5, ib.Box(-1.0, ib.obs["constraint"]))
+    task = task_of(lambda time: 0.5, ib.Box(-1.0, ib.obs["constraint", 0]))
+    assert not task.constraint.contains(np.array([0.0, 0.0, 0.5]), np.array([0.6, 0.0]))
+    with pytest.raises(ConstraintError, match=r"Give them the same dimension\.$"):
+        ib.Box(-np.ones(2), np.ones(2)) & ib.Box(-np.ones(3), np.ones(3))
+
+
+@pytest.mark.parametrize("name", ["bound", "radius", "radius_squared"])
+def test_a_set_of_the_environment_cannot_be_changed_in_place(name: str) -> None:
+    class Shrinking(Counter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_constraint = ib.Ball(radius_squared=0.5)
+
+        def step(self, action: Any) -> Any:
+            answer = super().step(action)
+            setattr(self.action_constraint, name, np.array(0.01))
+            return answer
+
+    environment = ib.Task(Shrinking, horizon=9, name="shrinking").make_environment()
+    environment.reset(seed=0)
+    with pytest.raises(ConstraintError, match=rf"Ball\.{name} cannot be set.*info\['constraint'\]"):
+        environment.step(np.full(2, 0.4, np.float32))
 
 
 def test_a_set_of_the_environment_may_be_made_anew_as_long_as_it_is_the_same() -> None:

@@ -164,9 +164,9 @@ def open_policy(
     path = Path(policy)
     if path.is_dir():
         yield _from_folder(path, task, seed, deterministic, preference)
-    elif path.suffix == ".onnx":
+    elif path.suffix == ".onnx" and path.exists():
         yield _from_onnx(path, task, seed, deterministic, preference)
-    elif path.suffix == ".zip":
+    elif path.suffix == ".zip" and path.exists():
         with StableBaselines3Process(path, task, interpreter, deterministic) as process:
             yield AuditedPolicy(
                 path.name,
@@ -179,8 +179,9 @@ def open_policy(
     elif ":" in str(policy) and not path.exists():
         yield _from_object(imported(str(policy)), deterministic, str(policy))
     else:
+        missing = "" if path.exists() else f": there is no file or folder '{policy}'"
         raise InvalidInputError(
-            f"'{policy}' is not a policy that can be audited. Give a run or exported folder, an .onnx file, a "
+            f"'{policy}' is not a policy that can be audited{missing}. Give a run or exported folder, an .onnx file, a "
             f"stable-baselines3 .zip, or module:callable."
         )
 

@@ -18,6 +18,8 @@ Array = Any
 
 LARGE = 1e100
 """Products of three numbers below this do not overflow in float64."""
+SMALLEST = float(np.finfo(np.float64).smallest_normal)
+"""Of the numbers that are rounded by no more than half a unit of the last place."""
 SHORT = 40
 """Up to so many entries Python adds numbers faster than numpy."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from inbounds.constraints.arrays import (
+    SMALLEST,
     Array,
     all_true,
     as_array,
@@ -24,7 +25,7 @@ from inbounds.constraints.arrays import (
     without_gradient,
     worst_row,
 )
-from inbounds.constraints.emptiness import refuse_empty, representable, verdict
+from inbounds.constraints.emptiness import Unchanging, refuse_empty, representable, verdict
 from inbounds.constraints.expressions import Expression
 from inbounds.constraints.situation import Parameter, Question, Situation, read_situation, require_fitting
 from inbounds.errors import ConstraintError, InvalidInputError
@@ -32,14 +33,11 @@ from inbounds.errors import ConstraintError, InvalidInputError
 STRICT_MARGINS = 1.5
 """Margins that a float32 projection keeps, so that `contains` in float64 accepts it too."""
 
-SMALLEST = float(np.finfo(np.float64).smallest_normal)
-"""Of the numbers that are rounded by no more than half a unit of the last place."""
-
 ATTEMPTS = 5
 """How often a point that misses the margin is moved towards the interior before it is given up for it."""
 
 
-class Constraint(abc.ABC):
+class Constraint(Unchanging):
     """A set C(s) of allowed actions, in the units that `env.step` receives.
 
     An action is feasible when `violation <= 0` in float64, with no tolerance. `contains` is a little
@@ -71,6 +69,10 @@ class Constraint(abc.ABC):
     @abc.abstractmethod
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Return the largest t >= 0 with point + t * direction accepted, from a point inside; or infinity."""
+
+    def chord(self, at: Situation, point: Array, direction: Array) -> tuple[Array, Array]:
+        """Return how far the line through a point inside is accepted, against the direction and along it."""
+        return self.reach(at, point, -direction), self.reach(at, point, direction)
 
     @abc.abstractmethod
     def row_names(self, at: Situation, dimension: int) -> list[str]:
@@ -378,8 +380,7 @@ class Constraint(abc.ABC):
         self, observation: Any, dimension: int | None, previous_action: Any, rng: Any = None
     ) -> tuple[Situation, int]:
         """Return the situation where no action tells the array library, and the dimension of the action."""
-        size = self.size() if self.size() is not None else dimension
-        if size is None:
+        if (size := self.size() if self.size() is not None else dimension) is None:
             raise InvalidInputError(
                 f"{self.formula()} does not tell how many entries an action has. "
                 f"Pass dimension=, or give Box arrays of bounds instead of single numbers."

@@ -1,20 +1,68 @@
-"""Whether a set holds any action of a number type, and what is said of one without, or of an action outside."""
+"""Why a set cannot be changed, whether it holds any action of a number type, and what is said of one without."""
 
 from __future__ import annotations
 
+import abc
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from inbounds.constraints.arrays import Array, constant_like, convert, is_everywhere, without_gradient
-from inbounds.errors import EmptySetError
+from inbounds.errors import ConstraintError, EmptySetError
 
 if TYPE_CHECKING:
     from inbounds.constraints.constraint import Constraint
     from inbounds.constraints.situation import Situation
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+MADE = "_is_made"
+"""The attribute of a set whose constructor has returned."""
+
+
+class KindOfSet(abc.ABCMeta):
+    """The class of the classes of sets: it notes on a set that its constructor, and those of subclasses, are done."""
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        """Make a set."""
+        made: Any = super().__call__(*arguments, **options)
+        made.__dict__[MADE] = True
+        return made
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The arguments of the constructor, which `help` shows; without this it would show those of `__call__`."""
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+
+class Unchanging(metaclass=KindOfSet):
+    """What keeps its attributes once it is made. Only names that begin with an underscore, such as caches, may change.
+
+    Tasks, guards and policies derive other sets from the one that they are given, and remember what they computed.
+    They could not follow a set that changes, and would allow actions that it forbids.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to change a set."""
+        self._require_own(name, "set")
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse to change a set."""
+        self._require_own(name, "deleted")
+        super().__delattr__(name)
+
+    def _require_own(self, name: str, change: str) -> None:
+        if not name.startswith("_") and MADE in self.__dict__:
+            raise ConstraintError(
+                f"{type(self).__name__}.{name} cannot be {change}: a set does not change once it is made. Make a new "
+                f"set. A limit that moves reads its number from the observation (ib.obs[...]), or the environment "
+                f"publishes it as info['constraint'] at every reset and step. A cache of a kind of your own is called "
+                f"_{name}."
+            )
 
 
 def verdict(names: list[str], rows: FloatArray) -> str:

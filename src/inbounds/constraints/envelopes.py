@@ -258,17 +258,17 @@ def _(constraint: WeightedL1, at: Situation, dimension: int, box: Bounds) -> lis
 def _(constraint: SumBand, at: Situation, dimension: int, box: Bounds) -> list[Envelope]:
     """Return the slab of the box, and the corners of the box that the band cuts off."""
     xp = at.xp
-    band = constraint.band(at, dimension)
+    lower, upper = constraint.drawn_sums(at, dimension)
     envelopes = []
     if is_finite(at, box) and dimension > 1:
-        envelopes.append(_slab(at, box, band.lower, band.upper))
+        envelopes.append(_slab(at, box, lower, upper))
     if is_finite(at, Bounds(box.low, box.low)):
         corner = total(xp, box.low)
-        draw, volume = points_of_corner(at, dimension, band.lower - corner, band.upper - corner)
+        draw, volume = points_of_corner(at, dimension, lower - corner, upper - corner)
         envelopes.append(Envelope("lower corner", volume, _shifted(at, draw, box.low, 1.0)))
     if is_finite(at, Bounds(box.high, box.high)):
         corner = total(xp, box.high)
-        draw, volume = points_of_corner(at, dimension, corner - band.upper, corner - band.lower)
+        draw, volume = points_of_corner(at, dimension, corner - upper, corner - lower)
         envelopes.append(Envelope("upper corner", volume, _shifted(at, draw, box.high, -1.0)))
     return envelopes
 

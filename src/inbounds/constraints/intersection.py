@@ -298,6 +298,14 @@ class Intersection(Constraint):
             length = at.xp.minimum(length, member.reach(at, point, direction))
         return length
 
+    def chord(self, at: Situation, point: Array, direction: Array) -> tuple[Array, Array]:
+        """Return the ends of the shortest chord."""
+        behind, ahead = self.constraints[0].chord(at, point, direction)
+        for member in self.constraints[1:]:
+            own = member.chord(at, point, direction)
+            behind, ahead = at.xp.minimum(behind, own[0]), at.xp.minimum(ahead, own[1])
+        return behind, ahead
+
     def row_names(self, at: Situation, dimension: int) -> list[str]:
         """Name the rows of all members, in the order of `excess`."""
         return [name for member in self.constraints for name in member.row_names(at, dimension)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inbounds.constraints import host_solvers
-from inbounds.constraints.arrays import Array, clip, convert, is_traced, largest, lengths_of
+from inbounds.constraints.arrays import SMALLEST, Array, clip, convert, is_traced, largest, lengths_of
 from inbounds.constraints.box import Bounds, box_centre, cut_far_sides, spread
 from inbounds.constraints.quadratic_program import (
     LOOSE,
@@ -31,6 +31,9 @@ HOST_SLACK = 1.01
 NEARLY = 0.99
 """Rows that leave less than this share of their margin are empty; closer to it, the solver's own error decides."""
 
+BEYOND = 1.0 + 1e-9
+"""A factor by which a bound of rounding is enlarged, since it is itself rounded."""
+
 VERY_FAR = 1e3
 """How many times as far away as the limits of rows and a box an action is before the size of their set is measured."""
 
@@ -38,7 +41,8 @@ VERY_FAR = 1e3
 class LinearRows(NamedTuple):
     """Rows `matrix a <= bound`, with what the rounding of both is relative to; axes before belong to a batch.
 
-    `rounding` is the share of sum_j |A_ij a_j| that may be lost or invented in computing A_i a.
+    `rounding` is the share of sum_j |A_ij a_j| that may be lost or invented in computing A_i a. `totals` is
+    sum_j |A_ij| where it is known: what rounding can do is then bounded without another product of matrix and action.
     """
 
     matrix: Array
@@ -46,6 +50,7 @@ class LinearRows(NamedTuple):
     matrix_scale: Array
     bound_scale: Array
     rounding: float
+    totals: Array | None = None
 
     def excess(self, at: Situation, action: Array) -> Array:
         """Return A a - b."""
@@ -55,6 +60,10 @@ class LinearRows(NamedTuple):
         """Return a number of margins of every row: 1e-6 |b_i|, or the rounding of A_i a where that is more."""
         xp = at.xp
         size = xp.abs(action)
+        if self.totals is not None and size.size:
+            least_margin = RELATIVE_MARGIN * self.bound_scale
+            if np.all(BEYOND * self.rounding * float(size.max()) * self.totals <= least_margin):
+                return np.broadcast_to(margins * least_margin, (*size.shape[:-1], len(self.totals)))
         rounding = self.rounding * times(xp, self.matrix_scale, size)
         margin = margins * xp.maximum(RELATIVE_MARGIN * self.bound_scale, rounding)
         if at.is_single_precision:
@@ -87,6 +96,22 @@ class LinearRows(NamedTuple):
         is_moving = speed > 0
         length = xp.maximum(room, 0.0) / xp.where(is_moving, speed, 1.0)
         return xp.where(is_moving, length, float("inf"))
+
+    def chord(self, at: Situation, point: Array, direction: Array) -> tuple[Array, Array]:
+        """Return where a line through a point inside leaves all rows, against its direction and along it, on the host.
+
+        Both ends share what `reach` would compute twice. With `totals` they may be nearer, by much less than a margin.
+        """
+        room = -self.excess(at, point) - self.margin(at, point, at.margins)
+        if self.totals is None:
+            widening = times(np, self.matrix_scale, np.abs(direction))
+        else:
+            widening = largest(np, np.abs(direction))[..., None] * self.totals
+        speed, widening = times(np, self.matrix, direction), at.margins * self.rounding * widening
+        share = 1.0 / np.maximum(room, SMALLEST)
+        rates = [largest(np, (widening + way) * share) for way in (-speed, speed)]
+        behind, ahead = (np.where(rate > 0, 1.0 / np.where(rate > 0, rate, 1.0), np.inf) for rate in rates)
+        return behind, ahead
 
 
 def rounding_of_sum(at: Situation, terms: int, *, is_read: bool) -> float:

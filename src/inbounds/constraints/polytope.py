@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inbounds.constraints.arrays import Array, convert, is_traced, least, or_infinite
+from inbounds.constraints.arrays import Array, convert, is_traced, least, or_infinite, total
 from inbounds.constraints.box import Bounds, spread
 from inbounds.constraints.constraint import Constraint
 from inbounds.constraints.expressions import Expression
@@ -65,19 +65,25 @@ class Polytope(Constraint):
             raise ConstraintError(
                 f"Polytope: A has {self._rows} rows but b has {entries} entries. Give b one entry per row."
             )
+        self._known_rows: LinearRows | None = None
         self._centres: dict[tuple[bytes, bytes, float], Any] = {}
         if self.is_constant():
             self.interior_point()
 
     def rows(self, at: Situation) -> LinearRows:
         """Return the rows in a situation, for computing with them or for stacking them with others."""
-        return LinearRows(
+        if at.xp is np and self._known_rows is not None:
+            return self._known_rows
+        rows = LinearRows(
             at.value(self.matrix, axes=2),
             at.value(self.bound),
             at.magnitude(self.matrix, axes=2),
             at.magnitude(self.bound),
             rounding_of_sum(at, self._size, is_read=isinstance(self.matrix, Expression)),
         )
+        if at.xp is np and self.is_constant():
+            self._known_rows = rows = rows._replace(totals=total(np, rows.matrix_scale))
+        return rows
 
     def excess(self, at: Situation, action: Array) -> Array:
         """Return A a - b."""
@@ -121,6 +127,12 @@ class Polytope(Constraint):
     def reach(self, at: Situation, point: Array, direction: Array) -> Array:
         """Return the smallest ratio of room to speed over the rows, their margins included."""
         return least(at.xp, self.rows(at).reach(at, point, direction))
+
+    def chord(self, at: Situation, point: Array, direction: Array) -> tuple[Array, Array]:
+        """Return both ends of a line; on the host, products of the matrix are shared by them."""
+        if at.xp is not np:
+            return super().chord(at, point, direction)
+        return self.rows(at).chord(at, point, direction)
 
     def farthest(self, at: Situation, direction: Array) -> Array:
         """Return a vertex that is farthest along a direction."""

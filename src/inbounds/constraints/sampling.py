@@ -176,13 +176,12 @@ def walked(
 
     def one_step(randomness: Randomness, point: Array) -> Array:
         # Third powers let a few ways prevail, which leads out of corners in half as many steps.
-        mixture = randomness.normal((*shape, ways.shape[-2])) ** 3
-        heading = xp.matmul(mixture[..., None, :], ways)[..., 0, :]
+        heading = _mixed(xp, randomness.normal((*shape, ways.shape[-2])), ways)
         size = largest(xp, xp.abs(heading))[..., None]
         heading = heading / xp.where(size > 0, size, 1.0)
         if isinstance(constraint, Oracle) and constraint.within is not None:
             return _tried(constraint, constraint.within, randomness, at, point, heading)
-        ahead, behind = (constraint.reach(at, point, way) for way in (heading, -heading))
+        behind, ahead = constraint.chord(at, point, heading)
         # Only an empty set, which has no point to walk from, lets one go on for ever.
         ahead, behind = (xp.where(xp.isfinite(length), length, 0.0) for length in (ahead, behind))
         place = randomness.uniform(shape)
@@ -192,6 +191,13 @@ def walked(
         return xp.where(constraint.accepts(at, moved)[..., None], moved, point)
 
     return randomness.repeat(steps_of_hit_and_run(dimension), one_step, centre)
+
+
+def _mixed(xp: Any, normal: Array, ways: Array) -> Array:
+    """Return mixtures of ways by the third powers of normal numbers; on the host one product makes all of them."""
+    if xp is np and ways.ndim == 2:
+        return np.matmul(normal * normal * normal, ways)
+    return xp.matmul((normal**3)[..., None, :], ways)[..., 0, :]
 
 
 def _tried(
@@ -222,7 +228,7 @@ def _tried(
             chord.is_found | is_allowed,
         )
 
-    ahead, behind = (within.reach(at, point, way) for way in (heading, -heading))
+    behind, ahead = within.chord(at, point, heading)
     ahead, behind = (xp.where(xp.isfinite(length), length, 0.0) for length in (ahead, behind))
     chord = Chord(-behind, ahead, point, xp.zeros(shape, dtype=xp.bool))
     return randomness.repeat_while(MOST_TRIES, lambda state: ~xp.all(state.is_found), one_try, chord).moved

@@ -26,6 +26,9 @@ from inbounds.errors import EmptySetError
 EVERYWHERE = Situation(np, np.float64, None, None)
 """The situation in which what is the same in every state is computed."""
 
+THIN = 0.01
+"""The share of a band from which on its margin, times the dimension, is cut off before draws."""
+
 
 class Band(NamedTuple):
     """The least and the largest allowed sum, and what the rounding of each is relative to."""
@@ -100,6 +103,18 @@ class SumBand(Constraint):
         band, share = self.band(at, dimension), margins * relative_margin(dimension)
         lower = band.lower + share * at.xp.maximum(band.lower_scale, size)
         return lower, band.upper - share * at.xp.maximum(band.upper_scale, size)
+
+    def drawn_sums(self, at: Situation, dimension: int) -> tuple[Array, Array]:
+        """Return sums around all that are accepted, to draw from: those of the band, and of a thin one less its margin.
+
+        In d dimensions the volume of a thin set is the d-th power of its width: with the margin, next to none of what
+        is drawn would be accepted.
+        """
+        lower, upper, *_ = self.band(at, dimension)
+        least_sum, largest_sum = self.narrowed(at, dimension, 0.0, at.margins)
+        margin = (least_sum - lower) + (upper - largest_sum)
+        is_thin = dimension * margin > THIN * (upper - lower)
+        return at.xp.where(is_thin, least_sum, lower), at.xp.where(is_thin, largest_sum, upper)
 
     def rows(self, at: Situation, dimension: int) -> LinearRows:
         """Return both ends of the band as linear rows, for projections on several kinds of rows at once."""
@@ -209,13 +224,21 @@ class SumBand(Constraint):
         xp, dimension = at.xp, point.shape[-1]
         band = self.band(at, dimension)
         share = at.margins * relative_margin(dimension)
+        ends = ((1.0, band.upper, band.upper_scale), (-1.0, -band.lower, band.lower_scale))
+        if xp is np and self._has_one_sign and self.limits is not None:
+            # Up to the limits sum_i |a_i| is |sum_i a_i|: each end is two linear rows, one for either margin.
+            sums, speed = total(np, point), total(np, direction)
+            size, length = np.where(sums < 0, -share, share), self.limits.reach(at, point, direction)
+            for sign, bound, scale in ends:
+                for factor, margin in ((sign, share * scale), (sign + size, 0.0)):
+                    room, pace = bound - margin - factor * sums, factor * speed
+                    own = np.maximum(room, 0.0) / np.where(pace > 0, pace, 1.0)
+                    length = np.where(pace > 0, np.minimum(length, own), length)
+            return length
         kinks, is_moving = sign_changes(xp, point, direction)
         still = xp.where(is_moving, 0.0, point)
         lengths = []
-        for sign, bound, scale in (
-            (1.0, band.upper, band.upper_scale),
-            (-1.0, -band.lower, band.lower_scale),
-        ):
+        for sign, bound, scale in ends:
             constant = total(xp, sign * still + share * xp.abs(still)) + share * scale
             speed, cost = sign * direction, share * xp.abs(direction)
             lengths.append(convex_reach(xp, constant, kinks, speed - cost, speed + cost, bound)[..., None])

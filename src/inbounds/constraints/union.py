@@ -10,6 +10,7 @@ import numpy as np
 
 from inbounds.constraints.arrays import Array, convert, is_traced, largest, least, stack_rows, worst_row
 from inbounds.constraints.constraint import Constraint
+from inbounds.constraints.expressions import Expression
 from inbounds.constraints.situation import Parameter, Situation
 from inbounds.errors import ConstraintError, EmptySetError
 from inbounds.limits import MOST_CONSTRAINTS
@@ -224,5 +225,15 @@ def common_size(members: Sequence[Constraint], purpose: str) -> int | None:
     sizes = [(member.formula(), member.size()) for member in members if member.size() is not None]
     if len({size for _, size in sizes}) > 1:
         listed = "; ".join(f"{formula} speaks of {size} entries" for formula, size in sizes)
-        raise ConstraintError(f"these constraints cannot {purpose}: {listed}. Give them the same dimension.")
+        readings = [value for one in members if one.size() == 1 for value in one.parameters().values()]
+        vectors = [f"{read}" for read in readings if isinstance(read, Expression) and read.own_shape == (1,)]
+        hint = (
+            f" {vectors[0]} is a vector of one entry; a number that holds for every entry of the action is read by its "
+            f"index, ib.obs[1] instead of ib.obs[1:2], or ib.obs['name', 0] in a named part."
+            if vectors
+            else ""
+        )
+        raise ConstraintError(
+            f"these constraints cannot {purpose}: {listed}. Give them the same dimension.{hint}"
+        )
     return sizes[0][1] if sizes else None
