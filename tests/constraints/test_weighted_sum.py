@@ -25,6 +25,11 @@ HARD = {
     "the action is saturated": ([4.0, -3.0, 2.0, 5.0, -1.0], 5.0, [1.0, -1.0, 1.0, 1.0, -1.0]),
     "the action is far outside": ([4.0, -3.0, 2.0, 5.0, -1.0], 5.0, [300.0, -900.0, 20.0, 1e3, -500.0]),
     "all entries are equal": ([2.0] * 5, 3.0, [0.5] * 5),
+    "a limit between the numbers of float32 around a far action": (
+        [0.0, 0.0, -1.0, 1e-6, 0.0],
+        1.0,
+        [0.0, 0.0, -200.0, 1.0, 0.0],
+    ),
     "only one entry is too large": ([1.0] * 5, 0.5, [7.0, 0.0, 0.0, 0.0, 0.0]),
 }
 

@@ -19,6 +19,7 @@ from inbounds.constraints.threshold import (
     corrected,
     crossing,
     greedy_fill,
+    may_move,
     sign_changes,
 )
 from inbounds.errors import EmptySetError
@@ -281,11 +282,12 @@ def shift_to_band(xp: Any, action: Array, bounds: Bounds, lower: Array, upper: A
     reach = 2.0 * xp.abs(without_gradient(sums - target))[..., None]
     end, begin = xp.maximum(bounds.low, clipped - reach), xp.minimum(bounds.high, clipped + reach)
     shift = crossing(xp, Ramps(action, xp.ones_like(action), begin, end), target)[..., None]
-    shifted = clip(xp, action - xp.where(reach > 0, shift, 0.0), end, begin)
+    shift = xp.where(reach > 0, shift, 0.0)
+    shifted = clip(xp, action - shift, end, begin)
     if shifted.dtype == xp.float64:
         return shifted
-    is_free = (shifted > end) & (shifted < begin)
     miss = total(xp, shifted) - target
+    is_free = may_move(xp, action - shift, xp.abs(action) + xp.abs(shift), Bounds(end, begin), miss)
     return corrected(xp, shifted, xp.ones_like(shifted), is_free, miss, Bounds(end, begin))
 
 

@@ -30,6 +30,8 @@ ORDINARY = 1e-15, 1e15
 BEYOND = 1.0 + 1e-6
 """A factor, for a negative moment a divisor, that makes sure in spite of rounding that the last entry has stopped."""
 
+ROUNDING = 2.0**-21
+"""How far off, relative to the action, rounding to float32 may leave a shrunk or shifted entry."""
 
 MOST_UNEVEN = 1e10
 """Of the ratio of two rates that are added up and taken away again: a larger one would lose the slower rate."""
@@ -177,8 +179,9 @@ def soft_threshold(
     if shrunk.dtype == xp.float64:
         return shrunk
     reached = xp.abs(shrunk)
-    is_free = (moment > 0) & (reached > xp.abs(smallest)) & (reached < xp.abs(clipped))
     miss = total(xp, weights * reached) - target
+    ends = Bounds(xp.abs(smallest), xp.abs(clipped))
+    is_free = (moment > 0) & may_move(xp, size - moment * weights, size, ends, miss)
     return corrected(xp, shrunk, xp.copysign(weights, shrunk), is_free, miss, bounds)
 
 
@@ -191,6 +194,21 @@ def _in_ordinary_units(xp: Any, weights: Array, heaviest: Array, target: Array) 
     # None exceeds 2; without this limit a compiler makes (w / u)^2 out of w^2 / u^2, which may be 0 / 0.
     relative = xp.minimum(weights / unit[..., None], 2.0)
     return xp.where(is_ordinary[..., None], weights, relative), target / unit
+
+
+def may_move(xp: Any, unclipped: Array, size: Array, ends: Bounds, miss: Array) -> Array:
+    """Tell which entries lie between their ends, or at one of them by rounding alone, and can move against a miss.
+
+    `unclipped` is where the entries would lie without their ends, and `size` that of the numbers it was computed from.
+    """
+    low, high = ends
+    inside = clip(xp, unclipped, low, high)
+    slack = ROUNDING * size
+    return xp.where(
+        miss[..., None] > 0,
+        (inside > low) & (unclipped <= high + slack),
+        (inside < high) & (unclipped >= low - slack),
+    )
 
 
 def corrected(
