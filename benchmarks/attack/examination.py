@@ -88,9 +88,16 @@ class Asked:
         return is_read & (self.rooms() >= (ROOM_IN_SINGLE if is_single else ROOM))
 
 
+LARGEST_FACTOR = 1e298
+"""In float64; a moderate set has actions of up to a billion."""
+
+
 def readings_are_finite(plain: Plain, states: States, count: int, *, is_single: bool) -> NDArray[np.bool_]:
-    """Tell in which states no argument overflows when it is read: where one does, no action is feasible by contract."""
-    kind = np.float32 if is_single else np.float64
+    """Tell in which states no argument overflows when it is read, nor its product with an action of moderate size.
+
+    Where one does, no action is feasible by contract.
+    """
+    kind, largest = (np.float32, np.inf) if is_single else (np.float64, LARGEST_FACTOR)
     finite = np.ones(count, bool)
     with np.errstate(over="ignore"):
         for leaf in leaves(plain):
@@ -98,7 +105,8 @@ def readings_are_finite(plain: Plain, states: States, count: int, *, is_single: 
                 if isinstance(value, Reading):
                     source = states.observation if value.source == "observation" else states.previous_action
                     read = value.taken(source).astype(kind) * kind(value.scale) + kind(value.offset)
-                    finite &= np.isfinite(read.reshape(count, -1)).all(axis=-1)
+                    rows = read.reshape(count, -1)
+                    finite &= (np.isfinite(rows) & (np.abs(rows) <= largest)).all(axis=-1)
     return finite
 
 

@@ -23,7 +23,7 @@ MADE = "_is_made"
 
 
 class KindOfSet(abc.ABCMeta):
-    """The class of the classes of sets: it notes on a set that its constructor, and those of subclasses, are done."""
+    """The metaclass of sets: it marks a set as made once its constructor, and those of subclasses, have returned."""
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
         """Make a set."""
@@ -39,10 +39,10 @@ class KindOfSet(abc.ABCMeta):
 
 
 class Unchanging(metaclass=KindOfSet):
-    """What keeps its attributes once it is made. Only names that begin with an underscore, such as caches, may change.
+    """A base class whose public attributes cannot be set once an object is made; those with an underscore can.
 
-    Tasks, guards and policies derive other sets from the one that they are given, and remember what they computed.
-    They could not follow a set that changes, and would allow actions that it forbids.
+    Tasks, guards and policies derive other sets from the one that they are given, and cache what they computed. They
+    would not notice that a set has changed, and would allow actions that it forbids.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
