@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import array_api_strict
@@ -489,6 +489,37 @@ def test_a_set_does_not_change_once_it_is_made(kind: str) -> None:
             with pytest.raises(ConstraintError, match=f"{attribute} cannot be deleted"):
                 delattr(constraint, attribute)
         assert getattr(constraint, name) is before
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_writes_into_the_numbers_of_a_copy(kind: str, duplicate: Callable[[Any], Any]) -> None:
+    def arrays(value: Any, seen: set[int]) -> Iterator[np.ndarray]:
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, np.ndarray):
+            yield value
+        inner = getattr(value, "__dict__", {}).values()
+        for item in (*inner, *(value if isinstance(value, tuple | list) else ())):
+            yield from arrays(item, seen)
+
+    made = duplicate(
+        KINDS[kind][0] & ib.WeightedL1([2.0 * obs[0], 1.0], 1.0) if kind == "ball" else KINDS[kind][0]
+    )
+    assert not any(array.flags.writeable for array in arrays(made, set()))
+
+
+def test_a_set_that_forgets_its_underscores_is_made_after_it_is_sent() -> None:
+    with pytest.raises(ConstraintError, match="bound cannot be set"):
+        pickle.loads(pickle.dumps(Forgetful(radius=1.0))).bound = np.array(9.0)
+
+
+class Forgetful(Ball):
+    """A set of the user that sends its public attributes alone."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
 
 def test_a_set_of_ones_own_is_complete_when_the_outermost_constructor_returns() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import inbounds as ib
 from inbounds.constraints import (
     Ball,
     Box,
@@ -108,3 +109,18 @@ def test_a_kind_of_ones_own_is_not_written() -> None:
 
     with pytest.raises(ConstraintError, match="Declare it as an Oracle"):
         Disc(radius_squared=1.0).to_json()
+
+
+def test_a_subclass_with_the_name_of_a_kind_is_not_written_as_that_kind() -> None:
+    class Ball(ib.Ball):
+        """Half as long as it is told."""
+
+        def __init__(self, radius_squared: float) -> None:
+            super().__init__(radius_squared=radius_squared / 4)
+            self.given = radius_squared
+
+        def parameters(self) -> dict[str, Any]:
+            return {"radius_squared": self.given}
+
+    with pytest.raises(ConstraintError, match=r"test_serialisation\.Ball is not a kind .*Oracle"):
+        Ball(1.0).to_json()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import ConfigurationError, InvalidInputError
+from inbounds.errors import ConfigurationError, InfeasibleActionError, InvalidInputError
 
 ALLOWED = 0.3
 """The last entry of the observation: how large the sum of all entries of an action may be."""
@@ -137,3 +137,29 @@ def test_a_box_of_all_further_entries_fits_beside_a_limit_on_changes():
     task = ib.Task(Rationed, ib.Box(-1.0, ib.obs[1:]) & ib.RateLimit(2.0), horizon=50)
     action = task.constraint.project(np.array([0.5, 0.4, ALLOWED, 0.0, 0.0]), np.ones(2))
     np.testing.assert_allclose(action, [0.4, ALLOWED], atol=1e-6)
+
+
+class DeadZone(ib.Box):
+    """A box of the user, of which a corner is left out: a_0 + a_1 <= 0.5."""
+
+    def excess(self, at, action):
+        return np.concatenate([super().excess(at, action), action.sum(axis=-1, keepdims=True) - 0.5], axis=-1)
+
+    def tightened_excess(self, at, action):
+        return self.excess(at, action) + 1e-6
+
+    def accepts(self, at, action):
+        return (self.tightened_excess(at, action) <= 0).all(axis=-1)
+
+    def row_names(self, at, dimension):
+        return [*super().row_names(at, dimension), "the sum"]
+
+
+def test_a_box_of_the_user_that_limits_more_than_its_bounds_is_kept():
+    zone = DeadZone([-1.0, -1.0], [1.0, 1.0])
+    environment = ib.Task(Rationed, zone, horizon=5).make_environment()
+    environment.reset(seed=0)
+    with pytest.raises(InfeasibleActionError, match=r"the sum is exceeded by 1\.3"):
+        environment.step(np.array([0.9, 0.9]))
+    drawn = zone.sample(np.random.default_rng(0), n=200)
+    assert (drawn.sum(axis=-1) <= 0.5).all() and drawn.sum(axis=-1).max() > 0.3

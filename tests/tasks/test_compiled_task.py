@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import types
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,6 +121,19 @@ def test_what_observe_returns_is_appended_under_its_names_and_read_by_the_constr
         <= 0
         < task.constraint.violation(seen, np.array([0.26, 0.0]))
     )
+
+
+@pytest.mark.parametrize("further", [[], [ib.RateLimit(5.0)]])
+def test_numbers_count_the_entries_of_the_environment_and_not_what_observe_appends(
+    further: list[Any],
+) -> None:
+    limit = functools.reduce(operator.and_, [ib.WeightedL1([1.0, 1.0], ib.abs(ib.obs[-1]) + 0.1), *further])
+    task = ib.from_mjx(Cart(), limit, observe=speed_and_budget)
+    seen = np.array([9.0, 0.2, 9.0, 9.0, 9.0, *(0.0 for _ in further for _ in range(2))])
+    assert task.constraint.violation(seen, np.array([0.3, 0.0])) == pytest.approx(0.0, abs=1e-12)
+    assert task.constraint.violation(seen, np.array([0.4, 0.0])) == pytest.approx(0.1, abs=1e-12)
+    with pytest.raises(ConfigurationError, match=r"has 2 entries.*ib\.obs\['speed'\]"):
+        ib.from_mjx(Cart(), ib.WeightedL1([1.0, 1.0], ib.obs[2]), observe=speed_and_budget)
 
 
 def test_an_array_without_a_name_is_called_observed() -> None:

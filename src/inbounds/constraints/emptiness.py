@@ -55,6 +55,12 @@ class Unchanging(metaclass=KindOfSet):
         self._require_own(name, "deleted")
         super().__delattr__(name)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a set that was copied or sent to another process; numpy forgets that its arrays cannot be written."""
+        self.__dict__.update(state)
+        self.__dict__[MADE] = True
+        _make_read_only(state)
+
     def _require_own(self, name: str, change: str) -> None:
         if not name.startswith("_") and MADE in self.__dict__:
             raise ConstraintError(
@@ -63,6 +69,16 @@ class Unchanging(metaclass=KindOfSet):
                 f"publishes it as info['constraint'] at every reset and step. A cache of a kind of your own is called "
                 f"_{name}."
             )
+
+
+def _make_read_only(value: Any) -> None:
+    """Let nobody write into the arrays that a value holds."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    ):
+        _make_read_only(item)
 
 
 def verdict(names: list[str], rows: FloatArray) -> str:

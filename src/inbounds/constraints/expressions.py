@@ -129,6 +129,10 @@ class Constant(Expression):
         array.flags.writeable = False
         return array
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the numbers alone: numpy forgets that an array which it copies cannot be written."""
+        return {"numbers": self.numbers}
+
     @functools.cached_property
     def own_shape(self) -> Shape:
         """The shape of the numbers."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inbounds.constraints.arrays import Array, convert, is_everywhere, is_jax, is_traced, largest
-from inbounds.constraints.box import BoxLike
+from inbounds.constraints.box import Box, RateLimit
 from inbounds.constraints.constraint import STRICT_MARGINS, Constraint
 from inbounds.constraints.envelopes import Envelope, bounding_box, smallest_envelope
 from inbounds.constraints.oracle import Oracle
@@ -98,7 +98,7 @@ def _candidates(
     if envelope is None:
         return walked(constraint, randomness, at, dimension, shape)
     _require_finite(constraint, envelope)
-    if all(isinstance(member, BoxLike) for member in constraint.members()):
+    if all(type(member) in (Box, RateLimit) for member in constraint.members()):
         return envelope.draw(randomness, shape).points
     filling = filled(constraint, randomness, at, envelope, (*shape, dimension))
     if is_traced(filling.is_final):

@@ -116,12 +116,18 @@ def _require_flat(depth: int) -> None:
         raise ConstraintError(f"constraints are nested more than {LARGEST_DEPTH} deep. Flatten the file.")
 
 
+def is_kind_of_ours(constraint: Constraint) -> bool:
+    """Tell whether a set is of a kind of the library, and not of a subclass, which a file would take for it."""
+    kind = type(constraint)
+    return kind.__name__ in HOMES and kind.__module__.startswith("inbounds.constraints.")
+
+
 def _described(constraint: Constraint) -> dict[str, Any]:
     kind = type(constraint).__name__
-    if kind not in HOMES:
+    if not is_kind_of_ours(constraint):
         raise ConstraintError(
-            f"{kind} is not a kind of constraint that can be written to a file. Known: {', '.join(HOMES)}. "
-            f"Declare it as an Oracle of an importable function instead."
+            f"{type(constraint).__module__}.{kind} is not a kind of constraint that can be written to a file. Known: "
+            f"{', '.join(HOMES)}. Declare it as an Oracle of an importable function instead."
         )
     arguments = {name: _plain(value) for name, value in constraint.parameters().items() if value is not None}
     return {"kind": kind, **arguments}

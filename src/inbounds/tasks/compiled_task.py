@@ -102,7 +102,8 @@ def from_compiled(
     first = None
     if limits is not None and reads_previous_action(limits):
         first = first_action(first_previous_action, bounds.low, bounds.high, task_name)
-    interface = Interface(observations, actions, None, first)
+    own = environment.own_size if isinstance(environment, Adapted) else None
+    interface = Interface(observations, actions, None, first, own)
     box = Box(bounds.low.astype(np.float64), bounds.high.astype(np.float64))
     others = [with_places(member, interface) for member in members if not is_plain_box(member)]
     joint = functools.reduce(operator.and_, [*others, box])
@@ -314,6 +315,7 @@ class Adapted:
             lambda key: self._seen(self._functions.reset(jax.random.key_data(key))), jax.random.key(0)
         )
         self.observation_parts = tuple((part, int(np.prod(seen.shape))) for part, seen in began.items())
+        self.own_size = self.observation_parts[0][1]  # `observe` appends the rest
         self.observation_size = sum(size for _, size in self.observation_parts)
 
     def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:

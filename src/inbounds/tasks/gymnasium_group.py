@@ -206,6 +206,8 @@ class Interface:
     published: PublishedNumbers | None
     first_previous_action: NDArray[np.float64] | None
     """None where the constraint does not read the previous action, and the observation does not hold it."""
+    own_entries: int | None = None
+    """How many of the observations are the environment's own, where an adapter appended others."""
 
     @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:

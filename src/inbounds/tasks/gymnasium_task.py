@@ -261,7 +261,7 @@ def action_bounds(limits: Constraint | None, space: Any, actions: Flattening, ta
 
 def is_plain_box(limit: Constraint) -> bool:
     """Tell whether a set is a box of numbers, which the box of the actions can take in."""
-    return isinstance(limit, Box) and limit.is_constant()
+    return type(limit) is Box and limit.is_constant()  # a subclass may limit more than its bounds say
 
 
 def chosen_horizon(horizon: int | None, sample: Any, task_name: str) -> int:
@@ -293,8 +293,8 @@ def with_places(limits: Constraint, interface: Interface) -> Constraint:
 
 def own_size(interface: Interface) -> int | None:
     """Return the number of the environment's own entries if others are appended to them, else None."""
-    is_extended = interface.published is not None or interface.first_previous_action is not None
-    return interface.observations.size if is_extended else None
+    own = interface.observations.size if interface.own_entries is None else interface.own_entries
+    return own if own < sum(size for _, size in interface.observation_parts) else None
 
 
 def refuse_misfit(constraint: Constraint, interface: Interface, task_name: str) -> None:
