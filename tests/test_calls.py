@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import inspect
 import io
@@ -211,6 +212,24 @@ def test_a_run_on_an_own_task_is_evaluated_with_that_task(trained: Trained) -> N
     assert "valid action rate" in str(found) and "3 episodes per seed, 1 seed\n" in str(found)
     with pytest.raises(ConfigurationError, match=r"Pass yours: ib\.evaluate\("):
         ib.evaluate(trained.run)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"horizon": 3}, "horizon"),
+        ({"reference_action": np.zeros(1, np.float32)}, "reference_action"),
+        ({"observation_parts": (("another", 2),)}, "observation_parts"),
+    ],
+)
+def test_a_run_is_not_evaluated_on_its_task_after_this_was_edited(
+    trained: Trained, change: dict[str, Any], name: str
+) -> None:
+    edited = copy.copy(trained.task)
+    for field, value in change.items():
+        object.__setattr__(edited, field, value)
+    with pytest.raises(ConfigurationError, match=rf"was trained with {name} .*Pass the task as it was"):
+        ib.evaluate(trained.run, edited, episodes=3)
 
 
 def test_a_run_is_neither_evaluated_nor_shown_on_another_task(

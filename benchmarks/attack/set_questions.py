@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import inbounds as ib
 from benchmarks.attack.actions import laid_out
 from benchmarks.attack.checker import judge
 from benchmarks.attack.effort import cost
@@ -25,7 +27,7 @@ from benchmarks.attack.examination import (
 )
 from benchmarks.attack.ledger import EXCEPTION, NOT_A_NUMBER, Ledger, explained
 from benchmarks.attack.libraries import NUMPY
-from benchmarks.attack.plain_sets import Plain, Reading, has_union, leaves
+from benchmarks.attack.plain_sets import Leaf, Plain, Reading, has_union, leaves
 
 DEEP = 1e-3
 """Relative room with which `contains` must accept an action."""
@@ -163,7 +165,7 @@ def examine_contains(ledger: Ledger, asked: Asked) -> list[Problem]:
             WRONG, (excess > 0) & verdict.inside & is_resolved, "violation finds an action inside infeasible"
         )
         off = np.abs(excess - verdict.excess) > 4 * verdict.resolution + 1e-13 * np.abs(verdict.excess)
-        is_plain = not any(leaf.kind == "Oracle" for leaf in leaves(asked.plain))
+        is_plain = not any(leaf.kind == "Oracle" for leaf in leaves(asked.plain)) and keeps_members(asked)
         note(WRONG, off & is_resolved & is_plain & np.isfinite(excess), "violation gives another number")
     is_small = np.abs(asked.actions).max(axis=-1) < (1e15 if asked.library.is_single else 1e70)
     deep = ~accepted & (verdict.room > DEEP) & asked.is_moderate & is_small & is_read
@@ -172,6 +174,18 @@ def examine_contains(ledger: Ledger, asked: Asked) -> list[Problem]:
     if asked.library is NUMPY and len(asked):
         problems += _told(ledger, asked, verdict.outside)
     return problems
+
+
+def keeps_members(asked: Asked) -> bool:
+    """Tell whether a union has all of its members: joined with other sets, it goes without those that margins empty."""
+
+    def count(plain: Plain) -> int:
+        if isinstance(plain, Leaf):
+            return 1
+        return (sum if plain.sign == "|" else math.prod)(count(part) for part in plain.parts)
+
+    kept = asked.constraint.constraints if isinstance(asked.constraint, ib.Union) else (asked.constraint,)
+    return len(kept) == count(asked.plain)
 
 
 def _told(ledger: Ledger, asked: Asked, is_outside: NDArray[np.bool_]) -> list[Problem]:

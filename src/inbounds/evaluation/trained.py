@@ -21,7 +21,7 @@ from inbounds.tasks.named_tasks import require_trained_on
 from inbounds.tasks.task import Task
 from inbounds.training.checkpoint import as_device_tree, fill, newest_checkpoint
 from inbounds.training.config import available_bytes, require_room, seed_keys
-from inbounds.training.record import POLICY, RunFolder, as_tuples, require_same_constraint
+from inbounds.training.record import POLICY, RunFolder, as_tuples, require_same_problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TrainedRun:
                 )
             task = make(config["task"])
         require_trained_on(path, config["task"], task)
-        require_same_constraint(task, config, folder.path)
+        require_same_problem(task, config, folder.path)
         learner = recorded_learner(config, folder.path)
         spec = Spec.of(
             task.observation_size,

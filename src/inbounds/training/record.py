@@ -104,6 +104,17 @@ def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -
         )
 
 
+def require_same_problem(task: Task, config: Mapping[str, Any], path: Path) -> None:
+    """Refuse to evaluate a run on a task of other numbers than its own: they belong to another policy or problem."""
+    require_same_constraint(task, config, path)
+    for name, value in as_recorded(described_task(task)).items():
+        if name != "task" and name in config and config[name] != value:
+            raise ConfigurationError(
+                f"{path} was trained with {name} {config[name]}, the task has {value}. Pass the task as it was, or "
+                f"train again."
+            )
+
+
 def described_task(task: Task) -> dict[str, Any]:
     """Return what makes a task the problem that it is, besides its constraint and its scales, as a run records it."""
     reference = task.reference_action
