@@ -567,3 +567,32 @@ def test_a_worker_imports_the_task_that_its_command_names_and_no_other(
     monkeypatch.delenv(OWN_TASK)
     with pytest.raises(ib.errors.UnknownNameError):
         task_of_cell("own-pump-2")
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_paths_are_those_from_where_a_command_began_though_the_task_changes_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    leaving = f"super().reset(seed=seed)\n        import os; os.chdir({str(tmp_path / 'elsewhere')!r})"
+    own = OWN.replace("super().reset(seed=seed)", leaving)
+    (tmp_path / "leaving_task.py").write_text(
+        own + "\n\ndef scaled():\n    return task.normalised(steps=20)\n"
+    )
+
+    def run(*arguments: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert main([*arguments]) == 0
+
+    small = ("--steps", "60", "--warm-up", "20", "--envs", "1", "--episodes", "2", "--learner", "sac")
+    small += ("--sac.hidden", "8", "--sac.batch-size", "8", "--no-references", "--no-tensorboard", "--plain")
+    named = "leaving_task.py:scaled"
+    for out in ("runs/one", "runs/two"):
+        run("train", named, *small, "--out", out)
+    run("evaluate", "runs/one", "runs/two", named, "--episodes", "2", "--actions", "5")
+    assert "wrote runs/one/evaluation.json" in capsys.readouterr().out
+    assert all((tmp_path / "runs" / out / "evaluation.json").is_file() for out in ("one", "two"))
+    run("render", "runs/one", named, "--out", "one.gif")
+    run("report", "runs", named, "--out", "page.html")
+    assert (tmp_path / "one.gif").is_file() and (tmp_path / "page.html").is_file()
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -155,3 +155,17 @@ def test_the_suites_of_the_repository_are_made_of_cells_with_known_learners_and_
     for cell in cells:
         cell.make_learner()
         assert cell.task in suite.tasks or cell.task in PAPER_TASKS
+
+
+@pytest.mark.slow
+def test_a_suite_keeps_its_runs_together_though_its_task_changes_the_working_directory(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    leaving = f"    import os\n    os.chdir({str(tmp_path / 'elsewhere')!r})\n    return ib.Task("
+    file.write_text(FILE.replace("    return ib.Task(", leaving))
+    given = ["benchmark", f"{file.name}:suite", "--learners", "careful", "--out", "runs", "--jobs", "1"]
+    assert main(given) == 0
+    assert (tmp_path / "runs" / "results" / "mine" / "swing-careful-default.json").is_file()
+    assert not list((tmp_path / "elsewhere").iterdir())

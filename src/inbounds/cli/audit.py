@@ -80,6 +80,7 @@ def run(arguments: list[str]) -> int:
     started_device()
     from inbounds.auditing.audit import audit
 
+    here = Path.cwd()  # the task may change the working directory
     if options.out is not None:
         require_writable(options.out / "certificate.json")
     with nothing_certified():
@@ -96,8 +97,8 @@ def run(arguments: list[str]) -> int:
     terminal = Terminal()
     show(terminal, certificate)
     if options.out is not None:
-        write_json(options.out / "certificate.json", certificate.as_json())
-        write_text(options.out / "certificate.html", page(certificate))
+        write_json(here / options.out / "certificate.json", certificate.as_json())
+        write_text(here / options.out / "certificate.html", page(certificate))
         terminal.say(f"wrote {options.out / 'certificate.json'} and {options.out / 'certificate.html'}")
     return 0 if certificate.is_passed else 1
 

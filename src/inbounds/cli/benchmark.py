@@ -89,7 +89,8 @@ def run(arguments: list[str]) -> int:
     options = dataclasses.replace(options, jobs=jobs_of(options))
     if options.suite == "references":
         return play_references(terminal, options)
-    suite = suite_by_name(options.suite)
+    with contextlib.chdir("."):  # the user's file may change the working directory
+        suite = suite_by_name(options.suite)
     if is_import_path(options.suite):
         os.environ[OWN_SUITE] = options.suite  # for the workers, which import nothing that a file names
     require_experiments(options.merge, suite)

@@ -154,13 +154,14 @@ def render(
     from inbounds.cli.render import film, reference_player, run_player
     from inbounds.tasks.registry import make
 
-    folder, known = folder_of(run), make(task) if isinstance(task, str) else task
+    here = Path.cwd()  # the task may change the working directory
+    folder, known = here / folder_of(run), make(task) if isinstance(task, str) else task
     player = (
         run_player(folder, known, policy_seed, preference)
         if folder.is_dir()
         else reference_player(str(run), known, seed)
     )
-    return film(player, None if out is None else Path(out), seed, steps).path
+    return here / film(player, None if out is None else Path(out), seed, steps, here).path
 
 
 def write_report(

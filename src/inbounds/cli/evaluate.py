@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -72,9 +73,15 @@ def run(arguments: list[str]) -> int:
     terminal = Terminal()
     runs, own = task_behind(options.runs, options.task)
     for folder in run_folders(list(runs)):
-        task = task_of_run(folder, RunFolder(folder).config()["task"], own)
-        opened = TrainedRun.open(folder, task, policy=options.policy)
-        evaluate_one(terminal, opened if options.seed is None else opened.only(options.seed), options)
+        place = folder.absolute()
+        with contextlib.chdir(
+            "."
+        ):  # the task may change the working directory: return to it for the next run
+            task = task_of_run(folder, RunFolder(folder).config()["task"], own)
+            opened = TrainedRun.open(place, task, policy=options.policy)
+            chosen = opened if options.seed is None else opened.only(options.seed)
+            evaluate_one(terminal, chosen, options)
+        terminal.say(f"wrote {folder / EVALUATION}")
     return 0
 
 
@@ -124,9 +131,7 @@ def evaluate_one(terminal: Terminal, opened: Any, options: Options) -> None:
             f"{timed.slowest_percent * 1e6:.0f} us at the 99th percentile; with the environment's step "
             f"{timed.with_step * 1e6:.0f} us ({timed.path}, one at a time, {timed.actions:,} actions)"
         )
-    target = opened.folder.path / EVALUATION
-    write_json(target, written)
-    terminal.say(f"wrote {target}")
+    write_json(opened.folder.path / EVALUATION, written)
 
 
 def final_table(opened: Any, final: Any) -> Table:

@@ -64,10 +64,11 @@ def run(arguments: list[str]) -> int:
     if options.behind is not None:
         options = dataclasses.replace(options, task=task_behind([Path(options.behind)], options.task)[1])
     started_device()
+    here = Path.cwd()  # the task may change the working directory
     if Path(options.run).is_dir():
         recorded = RunFolder(Path(options.run)).config()["task"]
         task = task_of_run(options.run, recorded, options.task)
-        player = run_player(Path(options.run), task, options.policy_seed, options.preference)
+        player = run_player(here / options.run, task, options.policy_seed, options.preference)
     elif options.task is not None:
         raise ConfigurationError(
             f"{options.run} is not a run folder, so that --task says nothing. Leave it out."
@@ -78,7 +79,7 @@ def run(arguments: list[str]) -> int:
         )
     else:
         player = reference_player(options.policy, named_task(options.run), options.seed)
-    shown = film(player, options.out, options.seed, options.steps)
+    shown = film(player, options.out, options.seed, options.steps, here)
     Terminal().say(
         f"{player.task.name}, {player.name}: {shown.steps} steps, return {shown.total:.5g}, every action feasible. "
         f"Wrote {shown.path}"
@@ -121,21 +122,21 @@ class Film(NamedTuple):
     total: float
 
 
-def film(player: Player, out: Path | None, seed: int, steps: int | None) -> Film:
-    """Play one episode into a film."""
+def film(player: Player, out: Path | None, seed: int, steps: int | None, here: Path) -> Film:
+    """Play one episode into a film; a relative path is taken from `here`."""
     ending = ".mp4" if importlib.util.find_spec("imageio_ffmpeg") else ".gif"
     named = (
         player.name if player.name.startswith(f"{player.task.name}-") else f"{player.task.name}-{player.name}"
     )
     target = Path(f"{named}{ending}") if out is None else out
-    require_writable(target)
+    require_writable(here / target)
     environment = player.task.make_environment(render_mode="rgb_array")
     shown = Shown()
     frames = play(environment, player.act, seed, steps or player.task.horizon, shown)
     with warnings.catch_warnings():
         # The encoder is a program of its own, started at once: nothing runs in the copy that JAX warns about.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-        write_video(frames, target, fps=float(environment.metadata["render_fps"]))
+        write_video(frames, here / target, fps=float(environment.metadata["render_fps"]))
     environment.close()
     return Film(target, shown.steps, shown.total)
 

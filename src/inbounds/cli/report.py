@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,7 +63,9 @@ def run(arguments: list[str]) -> int:
     from inbounds.tasks.named_tasks import named_task
 
     terminal = Terminal()
-    trace_runs(options.runs, None if options.task is None else named_task(options.task), terminal.say)
+    places = [path.absolute() for path in options.runs]
+    with contextlib.chdir("."):  # the task may change the working directory
+        trace_runs(places, None if options.task is None else named_task(options.task), terminal.say)
     results = read_results(options.runs)
     if options.films:
         film_runs(options.runs, options.task)
@@ -119,7 +122,8 @@ def film_runs(paths: tuple[Path, ...], task: str | None = None) -> None:
     for _, folder in read_named_folders(paths):
         if not any((folder / f"{FILM}{known}").exists() for known in FILMS):
             where = [] if task is None else ["--task", task]
-            render([str(folder), *where, "--steps", "200", "--out", str(folder / f"{FILM}{ending}")])
+            with contextlib.chdir("."):
+                render([str(folder), *where, "--steps", "200", "--out", str(folder / f"{FILM}{ending}")])
 
 
 def follow(options: Options) -> int:

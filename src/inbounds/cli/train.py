@@ -40,9 +40,10 @@ def run(arguments: list[str]) -> int:
     device = started_device(request.training.device)
     from inbounds.training.api import default_folder, train
 
+    here = Path.cwd()  # the task may change the working directory
     task = requested_task(request)
     named = request.training.out or default_folder(task.name, request.learner_name)
-    folder = named.absolute()  # the task may change the working directory
+    folder = here / named
     show_settings(terminal, request, task, named, device)
     stopper = Stopper(terminal, request.training.steps)
     title = f"{task.name}, {request.learner_name}, {plural(request.training.seeds, 'seed')}"

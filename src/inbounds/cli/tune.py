@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -66,7 +67,8 @@ def run(arguments: list[str]) -> int:
             raise ConfigurationError(f"--{name} {getattr(options, name)} would run nothing. Use 1 or more.")
     terminal, asked = Terminal(), Requests()
     started_device(options.device)
-    task = label(options.task, named_task(options.task))
+    with contextlib.chdir("."):  # the task may change the working directory, where the workers shall start
+        task = label(options.task, named_task(options.task))
     if is_import_path(options.task):
         os.environ[OWN_TASK] = options.task  # for the workers, which import nothing that a file names
     base = Cell(

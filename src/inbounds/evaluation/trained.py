@@ -48,7 +48,7 @@ class TrainedRun:
         """
         from inbounds.tasks.registry import make, names
 
-        folder = RunFolder(Path(path))
+        folder = RunFolder(Path(path).absolute())  # the task may change the working directory
         config = folder.config()
         if task is None:
             if config["task"] not in names():

@@ -266,7 +266,8 @@ def trace_runs(paths: Sequence[Path], task: Task | None, tell: Callable[[str], N
     from inbounds.evaluation.trained import TrainedRun
     from inbounds.training.record import POLICY, RunFolder
 
-    for _, folder in read_named_folders(paths):
+    # The task may change the working directory.
+    for _, folder in read_named_folders([path.absolute() for path in paths]):
         policy, kept = folder / POLICY, folder / EPISODE_FILE
         if not policy.exists() or (folder / CELL).exists():
             continue

@@ -6,6 +6,7 @@ a killed machine costs one experiment; the folder alone tells what is left to do
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -69,7 +70,8 @@ def present_task_check(suite: Suite) -> Callable[[Path, str], None]:
         if name not in suite.tasks or not (folder / CONFIG).exists():
             return
         try:
-            task, config = made(name), RunFolder(folder).config()
+            with contextlib.chdir("."):  # the task may change the working directory
+                config, task = RunFolder(folder).config(), made(name)
         except InboundsError:
             return
         try:
@@ -183,7 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
     4 when another process is at it, 5 when it is trained and was to be no more than that.
     """
     name, *options = sys.argv[1:] if arguments is None else arguments
-    folder = Path(name)
+    folder = Path(name).absolute()  # the task may change the working directory
     try:
         with locked(folder), Requests().catching(signal.SIGINT, signal.SIGTERM) as asked:
             return work_on(folder, asked, TRAIN_ONLY in options)
