@@ -178,7 +178,7 @@ def test_the_command_says_what_was_written_and_checked(
     assert "0 violations in float64" in told and "policy.onnx" in told
     assert [entry.shape for entry in session(run / "exported").get_inputs()] == [[5], [7, 2]]
     assert main(["export", str(run), "--out", str(tmp_path / "run")]) == 2
-    assert "Choose a new folder" in capsys.readouterr().err
+    assert "Choose a new folder with --out (out=...), or remove this one" in capsys.readouterr().err
 
 
 def test_the_command_explains_random_observations_that_leave_no_action(
