@@ -596,3 +596,37 @@ def test_paths_are_those_from_where_a_command_began_though_the_task_changes_the_
     run("report", "runs", named, "--out", "page.html")
     assert (tmp_path / "one.gif").is_file() and (tmp_path / "page.html").is_file()
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "RUN", "TASK", "--actions", "0"], "actions=0 must be at least 1"),
+        (["evaluate", "RUN", "TASK", "--episodes", "0"], "episodes=0 must be at least 1"),
+        (["evaluate", "RUN", "TASK", "--against-episodes", "1"], "against_episodes=1 must be at least 2"),
+        (["render", "RUN", "TASK", "--steps", "-3"], "steps=-3 must be at least 1"),
+        (["render", "RUN", "TASK", "--seed", "-1"], "seed=-1 must be at least 0"),
+    ],
+)
+def test_numbers_that_a_command_cannot_play_are_refused_before_it_plays(
+    arguments: list[str],
+    words: str,
+    trained: Trained,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(file.parent)
+    given = {"RUN": str(file.parent / "run"), "TASK": f"{file}:task"}
+    assert main([given.get(word, word) for word in arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_settings_that_a_call_cannot_use_are_refused(trained: Trained, file: Path) -> None:
+    run, task = file.parent / "run", named_task(f"{file}:task")
+    with pytest.raises(InvalidInputError, match="policy='first' must be 'last' or 'best'"):
+        ib.evaluate(run, task, policy="first")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"episodes=2\.5 must be at least 1, a whole number"):
+        ib.evaluate(run, task, episodes=2.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"steps=2\.5 must be at least 1, a whole number"):
+        ib.render(run, task, steps=2.5)  # type: ignore[arg-type]

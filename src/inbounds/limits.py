@@ -26,6 +26,14 @@ def is_whole(value: Any, least: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least
 
 
+def require_whole(least: int, **settings: Any) -> None:
+    """Refuse settings that are not whole numbers of `least` or more, or larger than can be built."""
+    for name, value in settings.items():
+        if not is_whole(value, least):
+            raise ConfigurationError(f"{name}={value!r} must be at least {least}, a whole number. Change it.")
+    require_moderate(settings)
+
+
 def misfit(settings: Any) -> str | None:
     """Return the first field of a dataclass whose value is not of the declared type, or None if all are."""
     hints = get_type_hints(type(settings))

@@ -122,8 +122,10 @@ def evaluate(
     """
     from inbounds.evaluation.protocol import evaluate_run
     from inbounds.evaluation.trained import TrainedRun
+    from inbounds.limits import require_whole
     from inbounds.tasks.registry import make
 
+    require_whole(1, episodes=episodes)
     known = make(task) if isinstance(task, str) else task
     opened = TrainedRun.open(folder_of(run), known, policy=policy)
     return evaluate_run(opened if seed is None else opened.only(seed), episodes, preference)
@@ -151,9 +153,10 @@ def render(
         preference: weights of return and validity of a preference-conditioned policy.
         steps: film so many steps at most; by default the whole episode.
     """
-    from inbounds.cli.render import film, reference_player, run_player
+    from inbounds.cli.render import film, reference_player, require_possible, run_player
     from inbounds.tasks.registry import make
 
+    require_possible(seed, steps)
     here = Path.cwd()  # the task may change the working directory
     folder, known = here / folder_of(run), make(task) if isinstance(task, str) else task
     player = (

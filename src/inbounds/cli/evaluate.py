@@ -16,6 +16,7 @@ from rich.text import Text
 from inbounds.cli.options import prepare_device, started_device
 from inbounds.cli.terminal import Terminal
 from inbounds.deploy.export import EVALUATION
+from inbounds.limits import require_whole
 from inbounds.storage.files import write_json
 from inbounds.storage.sealed_arrays import POLICY_FILES, checksum
 from inbounds.tasks.named_tasks import task_behind, task_of_run
@@ -70,6 +71,9 @@ def run(arguments: list[str]) -> int:
 
     if not options.runs:
         raise ConfigurationError("which run? Give its folder: inbounds evaluate runs/demo.")
+    counts = {"sweep_episodes": options.sweep_episodes, "actions": options.actions}
+    require_whole(1, episodes=options.episodes, **counts)
+    require_whole(2, against_episodes=options.against_episodes)  # one gives no confidence interval
     terminal = Terminal()
     runs, own = task_behind(options.runs, options.task)
     for folder in run_folders(list(runs)):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from inbounds.cli.options import started_device
 from inbounds.cli.terminal import Terminal, require_writable
 from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError, MissingDependencyError
+from inbounds.limits import require_whole
 from inbounds.storage.files import replacing
 from inbounds.tasks.named_tasks import METAVAR, is_import_path, named_task, task_behind, task_of_run
 from inbounds.training.record import RunFolder
@@ -50,6 +51,13 @@ class Options:
     """Film so many steps at most; by default the whole episode."""
 
 
+def require_possible(seed: int, steps: int | None) -> None:
+    """Refuse numbers of an episode that cannot be played."""
+    require_whole(0, seed=seed)
+    if steps is not None:
+        require_whole(1, steps=steps)
+
+
 class Player(NamedTuple):
     """Who acts where."""
 
@@ -63,6 +71,7 @@ def run(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="inbounds render", args=arguments)
     if options.behind is not None:
         options = dataclasses.replace(options, task=task_behind([Path(options.behind)], options.task)[1])
+    require_possible(options.seed, options.steps)
     started_device()
     here = Path.cwd()  # the task may change the working directory
     if Path(options.run).is_dir():

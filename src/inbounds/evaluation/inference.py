@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from inbounds.evaluation.protocol import rounded
 from inbounds.evaluation.trained import TrainedRun
+from inbounds.limits import require_whole
 from inbounds.tasks.empty_states import Settling
 from inbounds.tasks.environment import Act, episode, rollout
 from inbounds.tasks.guard import share_of_bound
@@ -83,6 +84,7 @@ def time_inference(
 
     Learners that can be deployed are timed as they are deployed, with numpy; the others as JAX evaluates them.
     """
+    require_whole(1, actions=actions)
     deployed = deployed_policy(run, preference)
     act = deployed or compiled_policy(run, preference)
     asked: list[float] = []

@@ -48,6 +48,8 @@ class TrainedRun:
         """
         from inbounds.tasks.registry import make, names
 
+        if policy not in tuple(POLICY_FILES):
+            raise InvalidInputError(f"policy={policy!r} must be 'last' or 'best'.")
         folder = RunFolder(Path(path).absolute())  # the task may change the working directory
         config = folder.config()
         if task is None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from inbounds.errors import SimulationError
 from inbounds.learners.learner import Learner, Spec
+from inbounds.limits import require_whole
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.tasks.empty_states import Settling, require_an_action
 from inbounds.tasks.environment import batch_rollout
@@ -92,6 +93,7 @@ class Evaluator:
 
         `samples` replaces the learner's function of that name in the valid action rate.
         """
+        require_whole(1, episodes=episodes)
         self.task, self.learner, self.spec, self.episodes, self.threads = (
             task,
             learner,
