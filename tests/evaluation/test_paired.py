@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -76,3 +77,12 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy() -> None:
         compare_with_reference(run_of(True), "never-moving", episodes=1)
     with pytest.raises(UnknownNameError, match="never-moving"):
         compare_with_reference(run_of(True), "standing-still", episodes=3)
+
+
+def test_the_memory_of_a_comparison_does_not_grow_with_the_horizon() -> None:
+    task = probe_task(1.0)
+    endless = dataclasses.replace(task, horizon=10**12)  # a key per step would take terabytes
+    run = TrainedRun(
+        RunFolder(Path("unused")), endless, RejectingPolicy(), spec_of(task), (0,), np.zeros(1), None
+    )
+    assert compare_with_reference(run, "uniform", episodes=2).differences.shape == (1, 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -362,10 +363,13 @@ def compare_with_reference(
     found = []
     for index, seed in enumerate(run.seeds):
         state = jax.tree.map(lambda leaf, at=index: leaf[at : at + 1], run.states)
-        keys = iter(jax.random.split(seed_keys(seed, 1)[0], task.horizon))
+        key, times = seed_keys(seed, 1)[0], itertools.count()
 
-        def choose(observation: NDArray[Any], state: Any = state, keys: Any = keys) -> NDArray[Any]:
-            action = np.asarray(act(state, jnp.asarray(observation, jnp.float32), next(keys)))
+        def choose(
+            observation: NDArray[Any], state: Any = state, key: Any = key, times: Any = times
+        ) -> NDArray[Any]:
+            drawn = jax.random.fold_in(key, next(times))
+            action = np.asarray(act(state, jnp.asarray(observation, jnp.float32), drawn))
             return settling.settle(observation, action, action).actions
 
         found.append(play_episodes(task, choose, seeds).returns)
