@@ -18,6 +18,7 @@ from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputErr
 from inbounds.evaluation.inference import compiled_policy
 from inbounds.evaluation.protocol import (
     FrontPoint,
+    compare_with_reference,
     evaluate_run,
     evaluator_of,
     has_preferences,
@@ -31,7 +32,14 @@ from inbounds.learners.aram import Aram
 from inbounds.training import evaluate
 from inbounds.training.api import train
 from inbounds.training.record import RunFolder
-from tests.experiments.probe import HORIZON, RejectingPolicy, UniformPolicy, probe_task, spec_of
+from tests.experiments.probe import (
+    HORIZON,
+    CountingEnvironments,
+    RejectingPolicy,
+    UniformPolicy,
+    probe_task,
+    spec_of,
+)
 from tests.experiments.synthetic_runs import write_run
 from tests.slices import quick_slice
 
@@ -48,6 +56,43 @@ def test_a_policy_that_is_feasible_with_probability_p_gets_p(share: float, tmp_p
     samples = 20 * HORIZON * 100
     error = 5 * np.sqrt(share * (1 - share) / samples)
     assert np.all(np.abs(final.valid_action_rate - share) < error)
+
+
+class PreferringPolicy(UniformPolicy):
+    """The uniform policy, which says that it has learnt some preferences."""
+
+    preference_size, min_return_weight = 2, 0.8  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("preference", "told"),
+    [
+        ((9, -3), "sum to 1"),
+        ((0, 1), r"0\.8 to 1"),
+        ((float("nan"), 1.0), "two finite numbers"),
+        (0.9, "two finite numbers"),
+        ((0.9, 0.1, 0.3), "two finite numbers"),
+    ],
+)
+def test_a_preference_that_was_not_learnt_is_refused_before_an_episode_is_played(
+    preference: Any, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = probe_run(tmp_path, 0.5, PreferringPolicy())
+    monkeypatch.setattr(CountingEnvironments, "reset", lambda *_: pytest.fail("an episode was played"))
+    for door in (
+        lambda: evaluate_run(run, 1, preference),
+        lambda: compare_with_reference(run, "uniform", 2, preference),
+        lambda: compiled_policy(run, preference),
+    ):
+        with pytest.raises(InvalidInputError, match=rf"preference=.*{told}.*Pass \(0\.9, 0\.1\)"):
+            door()
+
+
+def test_learnt_preferences_are_evaluated_and_swept_and_other_policies_need_none(tmp_path: Path) -> None:
+    run = probe_run(tmp_path, 0.5, PreferringPolicy())
+    assert evaluate_run(run, 1, (0.8, 0.2)).preference == (0.8, 0.2)
+    assert [point.weight for point in sweep_preferences(run, 1)] == [0.8, 0.85, 0.9, 0.95, 1.0]
+    assert evaluate_run(probe_run(tmp_path / "other", 0.5), 1, (0.5, 0.5)).episodes == 1
 
 
 @pytest.mark.parametrize(("at_once", "expected"), [(2**18, 3 * HORIZON), (3 * 2 * 100 * 2, 3 * 2), (1, 3)])

@@ -48,6 +48,8 @@ def test_what_is_no_task_or_no_learner_is_refused_with_the_remedy() -> None:
 def test_a_policy_is_not_evaluated_at_weights_that_it_does_not_learn() -> None:
     with pytest.raises(ConfigurationError, match="min_return_weight"):
         ib.train("bss3z", ib.Aram(), steps=10, preference=(0.5, 0.5))
+    with pytest.raises(ConfigurationError, match=r"sum to 1.*Pass \(0\.9, 0\.1\)"):
+        ib.train("bss3z", ib.Aram(), steps=10, preference=(9, 3))
 
 
 @pytest.mark.parametrize("hidden", ["x", (), (0,), 16, (-1,), (2.5,)])

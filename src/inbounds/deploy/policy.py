@@ -239,13 +239,10 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
     """Put a plan to use."""
     head, size = plan.head, plan.box.size
     chosen = (
-        None if plan.preference is None else weights_of(plan.preference if preference is None else preference)
+        None
+        if plan.preference is None
+        else learnt_weights(plan.preference if preference is None else preference, head.min_return_weight)
     )
-    if chosen is not None and chosen[0] < np.float32(head.min_return_weight):
-        raise InvalidInputError(
-            f"preference=({chosen[0]:g}, {chosen[1]:g}) weighs the return less than this policy has learnt for, which "
-            f"is {head.min_return_weight:g} to 1. Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
-        )
     policy = Policy(
         head,
         head.read(plan.arrays),
@@ -272,6 +269,17 @@ def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float
                 np.zeros(plan.observation_size), plan.box.middle, previous_action=np.zeros(size)
             )
     return policy
+
+
+def learnt_weights(preference: Any, least: float) -> NDArray[np.float32]:
+    """Return the weights of a preference, or refuse one that a policy does not learn: `least` is of the return."""
+    weights = weights_of(preference)
+    if weights[0] < np.float32(least):
+        raise InvalidInputError(
+            f"preference=({weights[0]:g}, {weights[1]:g}) weighs the return less than this policy has learnt for, "
+            f"which is {least:g} to 1. Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
+        )
+    return weights
 
 
 def weights_of(preference: Any) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.evaluation.protocol import rounded
+from inbounds.evaluation.protocol import require_learnt, rounded
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.limits import require_whole
 from inbounds.tasks.empty_states import Settling
@@ -45,6 +45,7 @@ class InferenceTime(NamedTuple):
 
 def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
     """Return the evaluation's policy for single observations, of the first seed."""
+    require_learnt(run, preference)
     state = jax.tree.map(lambda leaf: leaf[:1], run.states)
     weights = jnp.asarray(preference, jnp.float32)
     times = itertools.count()

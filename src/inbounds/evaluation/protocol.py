@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from inbounds.deploy.policy import learnt_weights
 from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.evaluation.baselines import play_episodes, reference_policy
 from inbounds.evaluation.trained import TrainedRun
@@ -189,6 +190,7 @@ def evaluate_run(
     evaluator: Evaluator | None = None,
 ) -> FinalEvaluation:
     """Evaluate all seeds of a run on episodes that neither training nor its evaluations have seen."""
+    require_learnt(run, preference)
     with given_or_own(evaluator, run, episodes) as chosen:
         found: Evaluation = chosen.evaluate(run.states, list(run.seeds), preference, salt)
     return FinalEvaluation(
@@ -227,6 +229,12 @@ def noisy_valid_rate(
     evaluator = Evaluator(run.task, run.learner, run.spec, min(episodes, 10), 1, with_noise(run.learner))
     with contextlib.closing(evaluator):
         return evaluator.evaluate(run.states, list(run.seeds), preference, salt).valid_rate
+
+
+def require_learnt(run: TrainedRun, preference: Any) -> None:
+    """Refuse a preference that the policy does not learn; policies without preferences ignore it."""
+    if has_preferences(run):
+        learnt_weights(preference, run.learner.min_return_weight)
 
 
 def has_preferences(run: TrainedRun) -> bool:
@@ -344,6 +352,7 @@ def compare_with_reference(
         raise ConfigurationError(
             f"{episodes} episode gives no confidence interval. Compare some hundred episodes."
         )
+    require_learnt(run, preference)
     task = run.task
     other = reference_policy(task, reference, search_steps=search_steps)
     seeds = [COMMON_SEED + index for index in range(episodes)]

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from inbounds.errors import ConfigurationError, told_by_python
+from inbounds.deploy.policy import learnt_weights
+from inbounds.errors import ConfigurationError, InvalidInputError, told_by_python
 from inbounds.learners.learner import Learner
 from inbounds.limits import require_moderate
 from inbounds.tasks.normalisation import with_recorded_scales
@@ -120,12 +121,11 @@ def train(
 
 def require_learnt_preference(learner: Learner, config: TrainingConfig) -> None:
     """Refuse to evaluate policies at a preference that they do not learn."""
-    least = learner.min_return_weight
-    if learner.preference_size and config.preference[0] < least:
-        raise ConfigurationError(
-            f"preference={config.preference} is evaluated but not learnt: weights of the return are learnt from "
-            f"{least:g} on. Raise the first weight, or lower min_return_weight."
-        )
+    if learner.preference_size:
+        try:
+            learnt_weights(config.preference, learner.min_return_weight)
+        except InvalidInputError as error:
+            raise ConfigurationError(str(error)) from error
 
 
 def begin(training: Training) -> None:
