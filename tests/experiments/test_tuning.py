@@ -14,9 +14,12 @@ from inbounds.errors import ConfigurationError
 from inbounds.experiments.experiment import Cell, pairs
 from inbounds.experiments.runner import Planned, State, run_locally
 from inbounds.experiments.tuning import Range, default_space, parse_range, tune
-from inbounds.experiments.worker import prepare
+from inbounds.experiments.worker import CELL, prepare
 from inbounds.learners.aram import Aram
 from inbounds.learners.registry import make_learner
+from inbounds.tasks.named_tasks import OWN_TASK, named_task
+from inbounds.training.record import as_recorded, described_task, own_reward_scale
+from tests.experiments.synthetic_runs import write_run
 
 BASE = Cell("reacher", "aram", "default", 300, seeds=2)
 
@@ -122,6 +125,46 @@ def test_trials_of_another_budget_are_not_put_into_one_study(
         search(tmp_path, other := Scripted(), base=dataclasses.replace(BASE, **change))
     assert str(tmp_path) in str(refused.value) and not other.ran
     assert len(search(tmp_path, Scripted(), trials=3)) == 3
+
+
+FILE = """
+import inbounds as ib
+
+task = ib.Task("Pendulum-v1", ib.Ball(radius=1.0), name="swing")
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("radius=1.0", "radius=0.5"), "under another constraint than swing has now"),
+        (('"swing"', '"swing", horizon=20'), "horizon 200, the task has 20"),
+    ],
+)
+def test_trials_of_a_task_that_was_edited_are_not_put_into_one_study(
+    change: tuple[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, folder = tmp_path / "swinging.py", tmp_path / "study"
+    file.write_text(FILE)
+    monkeypatch.setenv(OWN_TASK, f"{file}:task")
+    base = dataclasses.replace(BASE, task="own-swing")
+    search(folder, Scripted(), trials=2, base=base)
+    task = named_task(f"{file}:task")
+    described = as_recorded({**described_task(task), "own_reward_scale": own_reward_scale(task)})
+    for cell in folder.glob(f"*/{CELL}"):
+        run = write_run(tmp_path / "run" / cell.parent.name, task="swing", seeds=1)
+        config = json.loads((run / "config.json").read_text())
+        config |= {**described, "constraint": task.constraint.to_json()}
+        (cell.parent / "config.json").write_text(json.dumps(config))
+    assert len(search(folder, Scripted(), trials=3, base=base)) == 3
+    file.write_text(FILE.replace(*change))
+    with pytest.raises(
+        ConfigurationError, match=rf"{told}.* put the earlier one back, or choose another --out"
+    ):
+        search(folder, other := Scripted(), trials=4, base=base)
+    assert not other.ran
+    file.write_text(FILE)
+    assert len(search(folder, Scripted(), trials=4, base=base)) == 4
 
 
 def test_choices_that_changed_within_a_study_are_refused(tmp_path: Path) -> None:

@@ -7,17 +7,22 @@ several terminals at once; a trial that was interrupted goes on from its checkpo
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inbounds.errors import ConfigurationError, MissingDependencyError
 from inbounds.experiments.experiment import Cell, pairs, read_cell
 from inbounds.experiments.runner import Planned, Speeds, State, last_words, plan
-from inbounds.experiments.worker import CELL, FINAL, differences
+from inbounds.experiments.worker import CELL, FINAL, differences, require_present_task, task_of
 from inbounds.reading import FINITE, read_object
 from inbounds.storage.files import is_locked, make_folder
+from inbounds.tasks.named_tasks import own_task
+
+if TYPE_CHECKING:
+    from inbounds.tasks.task import Task
 
 MOST_FAILURES = 3
 """So many failed trials, one after the other, mean that the next one would fail, too."""
@@ -127,9 +132,10 @@ def tune(
 ) -> Any:
     """Run trials until so many are finished in all, and return the study."""
     study = open_study(folder, base.name)
+    made = functools.cache(lambda: task_of(base))
     failures = 0
     while True:
-        require_same_search(study, base, folder)
+        require_same_search(study, base, folder, made)
         finished = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
         if len(finished) >= trials:
             return study
@@ -165,8 +171,11 @@ def suggested(study: Any, trial: Any, space: Sequence[Range], folder: Path) -> d
     return settings
 
 
-def require_same_search(study: Any, base: Cell, folder: Path) -> None:
-    """Refuse a study whose trials were trained or judged otherwise: their returns would be compared with these."""
+def require_same_search(study: Any, base: Cell, folder: Path, make_task: Callable[[], Task]) -> None:
+    """Refuse a study whose trials were trained or judged otherwise: their returns would be compared with these.
+
+    The user's own task may have been edited. Our own tasks are not compared: their versions are.
+    """
     for trial in study.get_trials(deepcopy=False):
         cell = cell_of(base, trial.number, trial.params)
         path = folder / cell.name / CELL
@@ -176,6 +185,13 @@ def require_same_search(study: Any, base: Cell, folder: Path) -> None:
             raise ConfigurationError(
                 f"{folder} holds trials of another search: {told}. Choose another --out, or search with what those "
                 f"trials have."
+            )
+        if own_task(base.task) is not None:
+            require_present_task(
+                path.parent,
+                make_task,
+                f"{folder} holds trials of the task as it was before: put the earlier one back, or choose another "
+                f"--out.",
             )
 
 

@@ -59,30 +59,40 @@ def require_experiment(folder: Path, cell: Cell) -> None:
 def present_task_check(suite: Suite) -> Callable[[Path, str], None]:
     """Return a function that refuses the run in a folder if its task in the user's suite is another one now.
 
-    What cannot be read or made here is not compared, since whatever needs it says why. Our own tasks are not compared
-    either: their versions are.
+    Our own tasks are not compared: their versions are.
     """
-    from inbounds.training.api import require_same_task
-
     made = functools.cache(suite.task)
 
     def require(folder: Path, name: str) -> None:
-        if name not in suite.tasks or not (folder / CONFIG).exists():
-            return
-        try:
-            with contextlib.chdir("."):  # the task may change the working directory
-                config, task = RunFolder(folder).config(), made(name)
-        except InboundsError:
-            return
-        try:
-            require_same_task(task, config, folder)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{error} The suite {suite.name} has another task '{name}' now: put the earlier one back, choose "
-                f"another --out, or remove the folder."
-            ) from error
+        if name in suite.tasks:
+            require_present_task(
+                folder,
+                functools.partial(made, name),
+                f"The suite {suite.name} has another task '{name}' now: put the earlier one back, choose another "
+                f"--out, or remove the folder.",
+            )
 
     return require
+
+
+def require_present_task(folder: Path, make: Callable[[], Task], remedy: str) -> None:
+    """Refuse a run that was begun on another task than is made now.
+
+    What cannot be read or made here is not compared, since whatever needs it says why.
+    """
+    from inbounds.training.api import require_same_task
+
+    if not (folder / CONFIG).exists():
+        return
+    try:
+        with contextlib.chdir("."):  # the task may change the working directory
+            config, task = RunFolder(folder).config(), make()
+    except InboundsError:
+        return
+    try:
+        require_same_task(task, config, folder)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error} {remedy}") from error
 
 
 def differences(found: Cell, wanted: Cell) -> str:
