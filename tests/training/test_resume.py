@@ -26,7 +26,7 @@ from inbounds.learners.aram import Aram
 from inbounds.learners.sac import Sac
 from inbounds.storage.files import locked
 from inbounds.tasks.task import AssembledTask
-from inbounds.training.api import train
+from inbounds.training.api import require_same_task, train
 from inbounds.training.checkpoint import newest_checkpoint, write_checkpoint
 from inbounds.training.record import EVALUATIONS, METRICS, RunFolder
 from tests.learners import probes
@@ -375,6 +375,20 @@ def test_a_run_with_measured_scales_is_resumed_on_the_task_that_they_were_measur
     train(task, learner, out=tmp_path / "run", steps=40, resume=True)
     again = RunFolder(tmp_path / "run").config()
     assert {name: again[name] for name in measured} == measured
+
+
+def test_a_run_that_does_not_tell_its_tasks_own_reward_scale_is_resumed_whatever_training_measured(
+    tmp_path: Path,
+) -> None:
+    task, learner = probes.moving_optimum().task, Aram(hidden=(4,), batch_size=8, proposals=4)
+    run, given = tmp_path / "run", {"warm_up": 20, "episodes": 1, "environments": 1, "capacity": 100}
+    train(task, learner, out=run, steps=30, **given)
+    config = RunFolder(run).config()
+    del config["own_reward_scale"]
+    assert config["reward_divisor"] != task.reward_divisor
+    require_same_task(task, config, run)
+    with pytest.raises(ConfigurationError, match="trained with discount"):
+        require_same_task(changed(task, discount=0.5), config, run)
 
 
 def test_settings_that_may_change_are_recorded(runs: QuickRuns, half: Path) -> None:

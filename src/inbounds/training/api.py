@@ -174,7 +174,9 @@ def require_same_task(task: Task, recorded: Mapping[str, Any], path: Path) -> No
     """
     require_same_constraint(task, recorded, path)
     # The scales of observations are not compared: those of the run are used, as in its evaluation.
-    begun = {**recorded, **recorded.get("own_reward_scale", {})}
+    # Runs without `own_reward_scale` record only the scale that training used, which it may have measured.
+    begun = {name: recorded[name] for name in described_task(task) if name in recorded}
+    begun |= recorded.get("own_reward_scale", {})
     for name, value in as_recorded({**described_task(task), **own_reward_scale(task)}).items():
         if name in begun and begun[name] != value:
             raise ConfigurationError(
