@@ -285,6 +285,19 @@ def test_what_is_no_compiled_environment_or_no_bound_is_refused(
         ib.from_compiled(environment, **options)
 
 
+def test_a_compiled_task_of_the_user_is_not_called_like_one_of_ours() -> None:
+    for make in (
+        lambda: ib.from_compiled(Flat(), name="hopper"),
+        lambda: ib.from_compiled(type("Ant", (Flat,), {})()),
+        lambda: ib.from_mjx(type("Reacher", (Cart,), {})()),
+    ):
+        with pytest.raises(
+            ConfigurationError, match=r'one of our tasks.* Pass another one, such as name="my-'
+        ):
+            make()
+    assert ib.from_mjx(type("Reacher", (Cart,), {})(), name="my-reacher").name == "my-reacher"
+
+
 def flat(**values: float) -> ib.Task:
     environment = Flat()
     vars(environment).update(values)

@@ -505,3 +505,15 @@ def test_what_cannot_begin_the_name_of_a_run_folder_is_no_name(name: Any) -> Non
         plant(name=name)
     assert plant(name="x" * 150).name == "x" * 150
     assert plant(name='"><img src=x>').name == '"><img src=x>'
+
+
+@pytest.mark.parametrize("name", ["hopper", "Hopper", "reacher-mjx", "bss3z"])
+def test_a_task_of_the_user_is_not_called_like_one_of_ours(name: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"name='{name}' is the name of one of our tasks.* Pass another"
+    ):
+        plant(name=name)
+    own = type(name, (Plant,), {})
+    with pytest.raises(ConfigurationError, match=f'name="my-{name.lower()}"'):
+        ib.Task(own, horizon=10)
+    assert ib.Task(own, horizon=10, name=f"my-{name}").name == f"my-{name}"

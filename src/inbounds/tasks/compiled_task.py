@@ -77,7 +77,7 @@ def from_compiled(
         constraint: the set C(s); the box of the actions is added to it.
         action_low: least value of every entry of an action, one number or one for each.
         action_high: largest value of every entry.
-        name: what runs are called; by default the name of the class.
+        name: what runs are called, not the name of one of our tasks; by default the name of the class.
         reward_divisor: see `ib.Task`.
         reward_shift: see `ib.Task`.
         first_previous_action: see `ib.Task`.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, UnknownNameError
 from inbounds.limits import is_number
+from inbounds.tasks.registry import TASKS
 
 if TYPE_CHECKING:
     import gymnasium
@@ -104,7 +105,7 @@ class Task:
             environment: a Gymnasium id, or a function (or class) that makes a new environment when called.
             constraint: the set C(s). The set that the environment publishes as `action_constraint`, where it
                 does, and the box of its action space are added to it; None if those are all.
-            name: what runs are called; by default the id or the name of the function.
+            name: what runs are called, not the name of one of ours; by default the id or the name of the function.
             horizon: steps after which an episode is cut; by default what the environment registered.
             reward_divisor: learners see reward / divisor + shift. Where neither is given, some measure their own.
             reward_shift: see `reward_divisor`; learners that pay for infeasible proposals want no negative reward.
@@ -209,12 +210,21 @@ LONGEST_NAME = 150
 
 
 def require_task_name(name: Any) -> str:
-    """Return the name of a task if it can begin the name of a run folder: in one line, visible, and not too long."""
+    """Return the name of a user's task if it can begin the name of a run folder and is not that of one of ours.
+
+    It has to be in one line, visible, and not too long.
+    """
     is_text = isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= LONGEST_NAME
     if not is_text or "/" in name or name.startswith("."):
         raise ConfigurationError(
             f"name={name!r:.80} cannot be part of a run folder's name. Pass a word of visible characters, without "
             f"slashes, without a dot in front and of {LONGEST_NAME} bytes at most, such as 'arm'."
+        )
+    if name.lower() in TASKS:
+        # A run records its task by name, and whoever opens it without the task would be given ours.
+        raise ConfigurationError(
+            f"name={name!r} is the name of one of our tasks, which runs would be evaluated on instead. Pass "
+            f'another one, such as name="my-{name.lower()}".'
         )
     return str(name)
 
