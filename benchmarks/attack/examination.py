@@ -221,8 +221,11 @@ def answered(ledger: Ledger, asked: Asked, answer: Answer, examine: Examine) -> 
 def claims_empty(error: Exception) -> bool:
     """Tell whether an error says that there is no action or that the input is wrong, and not that it is unbounded.
 
-    A filter also passes on that a set has no projection, such as an ellipsoid that is not convex in a wild state.
+    A filter also passes on that a set has no projection, such as an ellipsoid that is not convex in a wild state. An
+    oracle says how many samples it tried, and that its set may be small.
     """
+    if " samples satisfies " in str(error):
+        return False
     cause = error.__cause__
     if isinstance(cause, ib.errors.ConstraintError) and not isinstance(cause, ib.errors.EmptySetError):
         return False
