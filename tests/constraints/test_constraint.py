@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import inbounds as ib
 from inbounds.constraints import Ball, Box, Constraint, SumBand, WeightedL1, obs
+from inbounds.constraints.expressions import Expression
 from inbounds.deploy.safety_filter import SafetyFilter
 from inbounds.errors import ConstraintError, EmptySetError, InboundsError, InvalidInputError
 from tests.constraints.strategies import FAMILIES, Family, around_the_boundary, questions
@@ -494,20 +495,46 @@ def test_a_set_does_not_change_once_it_is_made(kind: str) -> None:
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 @pytest.mark.parametrize("kind", KINDS)
 def test_nobody_writes_into_the_numbers_of_a_copy(kind: str, duplicate: Callable[[Any], Any]) -> None:
-    def arrays(value: Any, seen: set[int]) -> Iterator[np.ndarray]:
-        if id(value) in seen:
-            return
-        seen.add(id(value))
+    def arrays(value: Any) -> Iterator[np.ndarray]:
         if isinstance(value, np.ndarray):
             yield value
-        inner = getattr(value, "__dict__", {}).values()
-        for item in (*inner, *(value if isinstance(value, tuple | list) else ())):
-            yield from arrays(item, seen)
+        if isinstance(value, Constraint | Expression):
+            value = [inner for name, inner in vars(value).items() if not name.startswith("_")]
+        for item in value if isinstance(value, tuple | list) else ():
+            yield from arrays(item)
 
     made = duplicate(
         KINDS[kind][0] & ib.WeightedL1([2.0 * obs[0], 1.0], 1.0) if kind == "ball" else KINDS[kind][0]
     )
-    assert not any(array.flags.writeable for array in arrays(made, set()))
+    assert not any(array.flags.writeable for array in arrays(made))
+
+
+def test_a_set_of_ones_own_keeps_its_cache_and_its_slots_when_it_is_copied() -> None:
+    made = Scratching(2.0)
+    for one in (made, copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made)), made):
+        assert one.violation(None, [2.0, 0.0]) == pytest.approx(0.0) and one.factor == 2.0
+        assert one.sizes is not made.sizes or one is made or not one.sizes.flags.writeable
+    assert made.sizes.flags.writeable  # the user's own array
+
+
+class Scratching(Ball):
+    """A set of the user with an array to write into, one of his own, and a slot."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self, radius: float) -> None:
+        super().__init__(radius=radius)
+        self._scratch, self.sizes, self.factor = np.zeros(2), np.ones(2), radius
+
+    def excess(self, at: Any, action: Any) -> Any:
+        self._scratch[:] = 0.5
+        return super().excess(at, action)
+
+
+@pytest.mark.parametrize("kind", [ib.Oracle, ib.Union, ib.Intersection])
+def test_sets_that_are_made_anew_when_they_are_joined_cannot_be_subclassed(kind: type[Constraint]) -> None:
+    with pytest.raises(ConstraintError, match=f"Stricter: {kind.__name__} cannot be subclassed.*Constraint"):
+        type("Stricter", (kind,), {})
 
 
 def test_a_set_that_forgets_its_underscores_is_made_after_it_is_sent() -> None:

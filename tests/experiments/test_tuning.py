@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,8 @@ def test_trials_of_a_task_that_was_edited_are_not_put_into_one_study(
 ) -> None:
     file, folder = tmp_path / "swinging.py", tmp_path / "study"
     file.write_text(FILE)
+    # Compiled, a file of the same length that is written within the same second counts as unchanged.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv(OWN_TASK, f"{file}:task")
     base = dataclasses.replace(BASE, task="own-swing")
     search(folder, Scripted(), trials=2, base=base)

@@ -163,3 +163,20 @@ def test_a_box_of_the_user_that_limits_more_than_its_bounds_is_kept():
         environment.step(np.array([0.9, 0.9]))
     drawn = zone.sample(np.random.default_rng(0), n=200)
     assert (drawn.sum(axis=-1) <= 0.5).all() and drawn.sum(axis=-1).max() > 0.3
+
+
+class Wide(ib.Box):
+    """A box of the user that allows twice as much as its bounds."""
+
+    def excess(self, at, action):
+        return super().excess(at, 0.5 * action)
+
+    def tightened_excess(self, at, action):
+        return super().tightened_excess(at, 0.5 * action)
+
+
+def test_a_box_of_the_user_that_allows_more_than_its_bounds_does_not_stand_for_the_action_space():
+    guard = ib.Guard(Rationed(), Wide(-np.ones(2), np.ones(2)))
+    guard.reset(seed=0)
+    with pytest.raises(InfeasibleActionError):
+        guard.step(np.array([1.9, 0.0], np.float32))

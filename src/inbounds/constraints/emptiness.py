@@ -45,6 +45,19 @@ class Unchanging(metaclass=KindOfSet):
     would not notice that a set has changed, and would allow actions that it forbids.
     """
 
+    _is_made_anew_by_joining = False
+    """Whether `&` and `|` make a new set of this kind, which would not have what a subclass adds."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse subclasses of kinds that are made anew."""
+        super().__init_subclass__(**options)
+        for kind in cls.__mro__[1:]:
+            if kind.__dict__.get("_is_made_anew_by_joining"):
+                raise ConstraintError(
+                    f"{cls.__name__}: {kind.__name__} cannot be subclassed, because joining it with another set "
+                    f"makes a new {kind.__name__}. Subclass ib.Constraint, or join sets with & and |."
+                )
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to change a set."""
         self._require_own(name, "set")
@@ -55,11 +68,12 @@ class Unchanging(metaclass=KindOfSet):
         self._require_own(name, "deleted")
         super().__delattr__(name)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Any) -> None:
         """Restore a set that was copied or sent to another process; numpy forgets that its arrays cannot be written."""
-        self.__dict__.update(state)
+        named, slots = state if isinstance(state, tuple) else (state, None)
+        for name, value in {**(named or {}), **(slots or {})}.items():
+            object.__setattr__(self, name, value if name.startswith("_") else _read_only(value))
         self.__dict__[MADE] = True
-        _make_read_only(state)
 
     def _require_own(self, name: str, change: str) -> None:
         if not name.startswith("_") and MADE in self.__dict__:
@@ -71,14 +85,12 @@ class Unchanging(metaclass=KindOfSet):
             )
 
 
-def _make_read_only(value: Any) -> None:
-    """Let nobody write into the arrays that a value holds."""
-    if isinstance(value, np.ndarray):
+def _read_only(value: Any) -> Any:
+    """Return an array, or those in a tuple or list, as copies that nobody can write into."""
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.copy()
         value.flags.writeable = False
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
-    ):
-        _make_read_only(item)
+    return type(value)(map(_read_only, value)) if type(value) in (tuple, list) else value
 
 
 def verdict(names: list[str], rows: FloatArray) -> str:

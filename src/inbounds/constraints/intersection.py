@@ -62,6 +62,8 @@ class Intersection(Constraint):
     closed forms; otherwise the sets take turns until nothing moves any more.
     """
 
+    _is_made_anew_by_joining = True
+
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         """Flatten nested intersections and refuse what does not fit together or leaves no action."""
         given = as_constraints("Intersection", "&", constraints)

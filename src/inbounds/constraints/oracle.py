@@ -41,6 +41,8 @@ class Oracle(Constraint):
             `ib.Task` sets it where it appends numbers to the observation of the environment.
     """
 
+    _is_made_anew_by_joining = True
+
     def __init__(
         self,
         function: Membership | str,

@@ -26,6 +26,8 @@ class Union(Constraint):
     the nearest point of the union wherever theirs are exact; between two members it jumps.
     """
 
+    _is_made_anew_by_joining = True
+
     def __init__(self, constraints: Sequence[Constraint]) -> None:
         """Flatten nested unions and refuse members of different dimensions."""
         self.constraints: tuple[Constraint, ...] = tuple(

@@ -277,7 +277,7 @@ def learnt_weights(preference: Any, least: float) -> NDArray[np.float32]:
     if weights[0] < np.float32(least):
         raise InvalidInputError(
             f"preference=({weights[0]:g}, {weights[1]:g}) weighs the return less than this policy has learnt for, "
-            f"which is {least:g} to 1. Pass (0.9, 0.1), say, or train with a smaller min_return_weight."
+            f"which is {least:g} to 1. Pass ({least:g}, {1 - least:g}), say, or train with a smaller min_return_weight."
         )
     return weights
 
