@@ -67,11 +67,11 @@ class PreferringPolicy(UniformPolicy):
 @pytest.mark.parametrize(
     ("preference", "told"),
     [
-        ((9, -3), "sum to 1"),
-        ((0, 1), r"0\.8 to 1"),
-        ((float("nan"), 1.0), "two finite numbers"),
-        (0.9, "two finite numbers"),
-        ((0.9, 0.1, 0.3), "two finite numbers"),
+        ((9, -3), r"sum to 1.*Pass \(0\.9, 0\.1\)"),
+        ((0, 1), r"0\.8 to 1.*Pass \(0\.8, 0\.2\)"),
+        ((float("nan"), 1.0), r"two finite numbers.*Pass \(0\.9, 0\.1\)"),
+        (0.9, r"two finite numbers.*Pass \(0\.9, 0\.1\)"),
+        ((0.9, 0.1, 0.3), r"two finite numbers.*Pass \(0\.9, 0\.1\)"),
     ],
 )
 def test_a_preference_that_was_not_learnt_is_refused_before_an_episode_is_played(
@@ -84,7 +84,7 @@ def test_a_preference_that_was_not_learnt_is_refused_before_an_episode_is_played
         lambda: compare_with_reference(run, "uniform", 2, preference),
         lambda: compiled_policy(run, preference),
     ):
-        with pytest.raises(InvalidInputError, match=rf"preference=.*{told}.*Pass \(0\.9, 0\.1\)"):
+        with pytest.raises(InvalidInputError, match=rf"preference=.*{told}"):
             door()
 
 
