@@ -270,7 +270,9 @@ def test_a_file_or_a_folder_is_not_taken_for_an_earlier_export_by_its_names_alon
     for mine in (file, folder / name):
         mine.write_text('{"format": "of mine"}')
     for target in (file, folder):
-        with pytest.raises(ConfigurationError, match=f"{target} .*no earlier export.* with --out"):
+        with pytest.raises(
+            ConfigurationError, match=f"{target} .*Only an earlier export is replaced.* with --out"
+        ):
             ib.export(run, target)
     assert file.read_text() == (folder / name).read_text() == '{"format": "of mine"}'
 

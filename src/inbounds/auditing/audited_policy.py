@@ -179,7 +179,7 @@ def open_policy(
     elif ":" in str(policy) and not path.exists():
         yield _from_object(imported(str(policy)), deterministic, str(policy))
     else:
-        missing = "" if path.exists() else f": there is no file or folder '{policy}'"
+        missing = "" if path.exists() else ", because it does not exist"
         raise InvalidInputError(
             f"'{policy}' is not a policy that can be audited{missing}. Give a run or exported folder, an .onnx file, a "
             f"stable-baselines3 .zip, or module:callable."

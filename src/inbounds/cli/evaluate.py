@@ -78,9 +78,7 @@ def run(arguments: list[str]) -> int:
     runs, own = task_behind(options.runs, options.task)
     for folder in run_folders(list(runs)):
         place = folder.absolute()
-        with contextlib.chdir(
-            "."
-        ):  # the task may change the working directory: return to it for the next run
+        with contextlib.chdir("."):  # the task may change the working directory
             task = task_of_run(folder, RunFolder(folder).config()["task"], own)
             opened = TrainedRun.open(place, task, policy=options.policy)
             chosen = opened if options.seed is None else opened.only(options.seed)

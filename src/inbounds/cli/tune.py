@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> int:
             raise ConfigurationError(f"--{name} {getattr(options, name)} would run nothing. Use 1 or more.")
     terminal, asked = Terminal(), Requests()
     started_device(options.device)
-    with contextlib.chdir("."):  # the task may change the working directory, where the workers shall start
+    with contextlib.chdir("."):  # the task may change the working directory, where the workers start
         task = label(options.task, named_task(options.task))
     if is_import_path(options.task):
         os.environ[OWN_TASK] = options.task  # for the workers, which import nothing that a file names
@@ -94,9 +94,8 @@ def run(arguments: list[str]) -> int:
         terminal.say(f"{len(finished)} of {options.trials} trials are finished; the same command goes on.")
         return 130 if asked else 1
     finished.sort(key=lambda trial: -trial.value)
-    names = dict.fromkeys(
-        name for trial in finished for name in trial.params
-    )  # earlier calls may have had others
+    # Earlier calls may have searched other settings.
+    names = dict.fromkeys(name for trial in finished for name in trial.params)
     table = Table("trial", "return", *names, title=f"best of {len(finished)} trials")
     for trial in finished[:10]:
         found = (trial.params.get(name, "") for name in names)

@@ -1,6 +1,6 @@
 """The operations of expressions: how each is computed, how far rounding can move its result, how it is written.
 
-And what is no operation: `Unevaluated` refuses it with what to write instead.
+`Unevaluated` refuses what is not among them, and says what to write instead.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ REFLECTED = {
 
 
 class Unevaluated:
-    """What Python and numpy do with numbers, and cannot do with a formula before an observation is known."""
+    """A base class that refuses what Python and numpy do with numbers and cannot do with a formula."""
 
     def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
         """Answer `array * expression`, of which numpy would make an array of objects; refuse numpy's functions."""

@@ -357,8 +357,8 @@ def _write(target: Path, contents: dict[str, bytes]) -> None:
         why = _not_ours(target) if target.exists() else None
     if why:
         raise ConfigurationError(
-            f"{target} {why}: it is no earlier export, and stays as it is. Choose a new folder with --out "
-            f"(out=...), or remove this one if it is a damaged export."
+            f"{target} {why}. Only an earlier export is replaced. Choose a new folder with --out (out=...), or "
+            f"remove this one if it is a damaged export."
         )
     write_folder(target, {name: [content] for name, content in contents.items()})
 

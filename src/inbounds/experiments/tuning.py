@@ -172,7 +172,7 @@ def suggested(study: Any, trial: Any, space: Sequence[Range], folder: Path) -> d
 
 
 def require_same_search(study: Any, base: Cell, folder: Path, make_task: Callable[[], Task]) -> None:
-    """Refuse a study whose trials were trained or judged otherwise: their returns would be compared with these.
+    """Refuse a study whose trials have other settings or another task: their returns cannot be compared.
 
     The user's own task may have been edited. Our own tasks are not compared: their versions are.
     """

@@ -320,7 +320,7 @@ class Aram(Learner):
             )
         noise_keys = jax.vmap(jax.random.split)(keys)[:, 0]  # the second key is not used; it keeps old draws
         noise = jax.vmap(lambda key: proposal_noise(key, shape, self.student_df))(noise_keys)
-        policy = jax.vmap(lambda own, seen, wanted: self.policy(self.actor(own), spec, seen, wanted))(
+        policy = jax.vmap(lambda own, seen, preference: self.policy(self.actor(own), spec, seen, preference))(
             state, observation, context
         )
         repeated = jax.tree.map(lambda array: array[..., None, :], policy)
