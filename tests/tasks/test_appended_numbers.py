@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import inbounds as ib
-from inbounds.errors import ConfigurationError, InfeasibleActionError, InvalidInputError
+from inbounds.errors import ConfigurationError, ConstraintError, InfeasibleActionError, InvalidInputError
 
 ALLOWED = 0.3
 """The last entry of the observation: how large the sum of all entries of an action may be."""
@@ -180,3 +180,46 @@ def test_a_box_of_the_user_that_allows_more_than_its_bounds_does_not_stand_for_t
     guard.reset(seed=0)
     with pytest.raises(InfeasibleActionError):
         guard.step(np.array([1.9, 0.0], np.float32))
+
+
+class Circle(ib.Ball):
+    """A set of the user whose constructor takes nothing."""
+
+    def __init__(self):
+        super().__init__(radius_squared=ib.obs[-1])
+
+
+class Tight(ib.Ball):
+    """A set of the user that says nothing of its factor."""
+
+    def __init__(self, radius_squared, factor=1.0):
+        super().__init__(radius_squared=radius_squared)
+        self.factor = factor
+
+    def excess(self, at, action):
+        return super().excess(at, self.factor * action)
+
+
+class Told(Tight):
+    """The same, told."""
+
+    def __init__(self, radius_squared, factor=1.0):
+        super().__init__(radius_squared, factor)
+
+    def parameters(self):
+        return {**super().parameters(), "factor": self.factor}
+
+
+@pytest.mark.parametrize("limit", [Circle(), Tight(ib.obs[-1], factor=4.0)])
+def test_a_set_that_cannot_be_made_again_from_its_parameters_is_refused(limit):
+    with pytest.raises(
+        ConstraintError, match=r"parameters\(\) names radius_squared, but the constructor takes"
+    ):
+        ib.Task(Rationed, limit & ib.RateLimit(2.0), horizon=5)
+
+
+def test_a_set_of_the_user_is_made_again_with_all_of_its_parameters():
+    task = ib.Task(Rationed, Told(ib.obs[-1], factor=4.0) & ib.RateLimit(2.0), horizon=5)
+    seen = np.array([0.5, 0.4, ALLOWED, 0.0, 0.0])
+    assert task.constraint.violation(seen, np.array([0.2, 0.0])) > 0  # 0.64 > 0.3
+    assert task.constraint.violation(seen, np.array([0.1, 0.0])) <= 0

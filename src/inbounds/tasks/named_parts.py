@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -277,7 +278,29 @@ def _rebuilt(
         changed["observation_size"] = shown
     if all(changed[name] is arguments[name] for name in arguments):
         return constraint
-    return type(constraint)(**changed)
+    return _made_again(constraint, changed)
+
+
+def _made_again(constraint: Constraint, arguments: Mapping[str, Any]) -> Constraint:
+    """Return a set of the same kind with these arguments.
+
+    A kind of the user must name all arguments of its constructor in `parameters()`: one that is left out would have its
+    default in the new set, which might allow more.
+    """
+    kind, constructor = type(constraint), type(constraint).__init__
+    if not constructor.__module__.startswith("inbounds."):
+        named = [
+            one.name
+            for one in inspect.signature(constructor).parameters.values()
+            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        ][1:]
+        if set(named) != set(arguments):
+            raise ConstraintError(
+                f"{kind.__name__}: parameters() names {', '.join(arguments) or 'nothing'}, but the constructor takes "
+                f"{', '.join(named) or 'nothing'}. Let parameters() return every argument of the constructor, so that "
+                f"the set can be made again with other readings."
+            )
+    return kind(**arguments)
 
 
 def _changed(value: Any, change: Callable[[Reference], Reference], shown: int | None) -> Any:
@@ -355,7 +378,7 @@ def reading_its_numbers(constraint: Constraint, part: str, prefix: str = "") -> 
             arguments[name] = reading_its_numbers(value, part, f"{path}.0.")
         else:
             arguments[name] = value
-    return type(constraint)(**arguments)
+    return _made_again(constraint, arguments)
 
 
 def _is_numbers(value: Any) -> bool:
