@@ -6,7 +6,7 @@ then. The rest is `ib.Aram()`, here from scratch and with a discount of 0.99.
 
 `inbounds benchmark benchmarks/lab/followed.py:suite` trains it with one, twenty and a hundred proposals, with the
 default's learning rate and with a fixed penalty, beside the default from scratch: seeds 0 to 4, 200,000 steps.
-`--variants` and `--tasks` narrow it down.
+`--variants` and `--tasks` narrow it down. Before them, "one-proposal-long" follows the first variant over a million steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from inbounds.learners.step import Memory, Outcome, Spec
 from inbounds.policies.acceptance import Draw
 from inbounds.replay import Transition
 
-STEPS = 200_000
+STEPS, LONG = 200_000, 1_000_000
 TASKS = ("halfcheetah", "ant", "reacher", "nsfnet", "bss5z", "lunarlander")
 VARIANTS: dict[str, dict[str, Any]] = {
     "one-proposal": {"proposals": 1},
@@ -38,6 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one-proposal-no-self-loops": {"proposals": 1, "augmented": False, "tunes_penalty": False},
 }
 """Settings of `FollowedAram` by the name of the variant."""
+LONG_TASKS = ("ant", "halfcheetah", "hopper", "hoppervel")
 RATE, LARGEST_ERROR, RANGE = 0.001, 0.1, (0.1, 100.0)
 """How fast log K follows the acceptance rate, the largest error that counts, and the range of K. K grows by 0.01 % per
 step at most: ten times faster, it is large before a young policy has moved, and then keeps it where it is."""
@@ -111,6 +112,10 @@ def cells() -> Iterator[Cell]:
     """Return every variant on every task, the most informative first."""
     training = pairs({"evaluate_every": 10_000, "capacity": STEPS})
     scratch = {"gamma": 0.99, "warm_start": False}
+    for task in LONG_TASKS:
+        own = pairs({**scratch, **VARIANTS["one-proposal"]})
+        longer = pairs({"evaluate_every": 50_000, "capacity": LONG})
+        yield Cell(task, "followed", "default", LONG, variant="one-proposal-long", settings=own, training=longer)
     for variant, settings in VARIANTS.items():
         for task in TASKS:
             own = pairs({**scratch, **settings})
