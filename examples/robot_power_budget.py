@@ -6,7 +6,7 @@ velocities at 11:17, and its motors take torques in [-1, 1]; the limit is writte
 
 import inbounds as ib
 
-# A walker whose episode ends has fallen, so that rewards may be lifted, as ARAM wants them.
+# A walker whose episode ends has fallen, so that going on may be made worth more than ending.
 power = ib.PowerBudget(weights=ib.obs[11:17], bound=5.0)
 task = ib.Task("Walker2d-v5", power, ends_only_in_failure=True)
 report = ib.check_task(task)

@@ -10,8 +10,9 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from inbounds.experiments.collecting import REFERENCES, is_result_file, read_references
@@ -88,10 +89,22 @@ def table(name: str, results: list[Result]) -> str:
         if not path.exists():
             return f"`python -m benchmarks.attack`: {NOT_RUN}."
         return attack_table(json.loads(path.read_text())["doors"])
+    if name == "parts":
+        return parts_table(json.loads((LAB / "followed.json").read_text())["cells"])
     if name in SUITES or name in TRIALS:
         return suite_table(results, name)
     known = ", ".join(
-        ("headline", "comparison", "reproduction", "violations", "which-learner", "faults", "attack", *SUITES)
+        (
+            "headline",
+            "comparison",
+            "reproduction",
+            "violations",
+            "which-learner",
+            "faults",
+            "attack",
+            "parts",
+            *SUITES,
+        )
     )
     sys.exit(f"no table is called '{name}'; known are {known}.")
 
@@ -124,6 +137,42 @@ def learners_table(results: list[Result]) -> str:
             cells.append(shown)
         lines.append((task_name(task), *cells))
     return markdown(("task", *COMPARED), lines, words=1)
+
+
+PARTS = {
+    "one-proposal": "one proposal, followed self-loops, tuned K, learning rate 1e-3",
+    "twenty-proposals": "twenty proposals",
+    "hundred-proposals": "a hundred proposals",
+    "one-proposal-learning-rate-0.0003": "a learning rate of 3e-4",
+    "one-proposal-penalty-20": "K = 20, not tuned",
+    "one-proposal-no-self-loops": "no self-loops",
+    "former default, from-scratch": "former default: discounted self-loops, a hundred proposals, 3e-4",
+    "former default, from-scratch-one-proposal": "former default with one proposal",
+}
+"""Rows of the table of the default's parts, by variant; all have a discount of 0.99 and start anywhere in the box."""
+PARTS_STEPS = 200_000
+
+
+def parts_table(cells: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return return and valid action rate of each variant after 200,000 steps, or after those that it was given."""
+    tasks = [task for task in cells if set(PARTS) & set(cells[task])]
+    tasks = [task for task in tasks if len(cells[task]) > 1]
+    return markdown(
+        ("variant", *map(task_name, tasks)),
+        [(shown, *(part_cell(cells[task].get(name)) for task in tasks)) for name, shown in PARTS.items()],
+        words=1,
+    )
+
+
+def part_cell(curve: Mapping[str, Any] | None) -> str:
+    """Return the last evaluation of one curve: mean and deviation over seeds, and the mean valid action rate."""
+    if curve is None:
+        return NOT_RUN
+    last = curve["steps"][-1]
+    returns, valid = ([seed[-1] for seed in curve[name]] for name in ("return", "valid"))
+    digits = 1 if abs(mean(returns)) < 100 else 0
+    shown = f"{mean(returns):,.{digits}f} ± {stdev(returns):,.{digits}f}, {mean(valid):.2f}"
+    return shown if last == PARTS_STEPS else f"{shown} ({last // 1_000}k)"
 
 
 PLACES = {

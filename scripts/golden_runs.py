@@ -184,7 +184,7 @@ def golden_runs(others: bool, wanted: str) -> dict[str, dict[str, str]]:
     """Run everything whose name contains `wanted` and return the fingerprints by name."""
     ablations = {
         "one-buffer": {"dual_replay": False},
-        "no-augmentation": {"augmented": False},
+        "no-self-loops": {"self_loops": "none"},
         "fixed-alpha": {"alpha": 0.2},
         "no-rejection": {"proposals": 1},
     }

@@ -3,13 +3,14 @@
     python scripts/make_pictures.py
 
 It writes docs/images/: curves of return, valid action rate and projections of all methods,
-performance profiles, one step of ARAM, and a film of HalfCheetah. Every figure is drawn twice: NAME.png for a light
-page, NAME-dark.png, which is transparent, for a dark one. The film needs EGL or OSMesa, as every picture of MuJoCo
-does; `--figures` leaves it out.
+performance profiles, one step of ARAM, its default without each of its parts, and a film of HalfCheetah. Every figure
+is drawn twice: NAME.png for a light page, NAME-dark.png, which is transparent, for a dark one. The film needs EGL or
+OSMesa, as every picture of MuJoCo does; `--figures` leaves it out.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +24,7 @@ import inbounds as ib
 from inbounds.experiments.collecting import REFERENCES, read_references, read_results
 from inbounds.report.comparison import draw_profiles
 from inbounds.report.figures import write_figures
-from inbounds.report.style import COLOURS, PARAMETERS, save
+from inbounds.report.style import COLOURS, PARAMETERS, save, task_name
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -57,10 +58,59 @@ def draw_results(ending: str = "") -> None:
             shrink(Path(folder) / f"paper-{figure}.png", f"{name}{ending}")
         with rc_context(PARAMETERS):
             profiles = draw_profiles(results, read_references(RESULTS / REFERENCES))
-            for name, drawn in (("profiles", profiles), ("method", draw_method())):
+            for name, drawn in (("profiles", profiles), ("method", draw_method()), ("parts", draw_parts())):
                 if drawn is not None:
                     (written,) = save(drawn, Path(folder) / name, ("png",))
                     shrink(written, f"{name}{ending}")
+
+
+SHOWN_PARTS = {
+    "one-proposal": "default",
+    "hundred-proposals": "a hundred proposals",
+    "one-proposal-learning-rate-0.0003": "learning rate 3e-4",
+    "one-proposal-penalty-20": "K = 20, not tuned",
+    "one-proposal-no-self-loops": "no self-loops",
+    "former default, from-scratch": "former default",
+}
+"""Variants in the figure of the default's parts, and what its legend calls them."""
+PARTS_TASKS = ("halfcheetah", "ant", "nsfnet", "bss5z", "lunarlander", "reacher")
+
+
+def draw_parts() -> Figure:
+    """Draw return and valid action rate by steps of the default without each of its parts."""
+    cells = json.loads((ROOT / "benchmarks" / "lab" / "followed.json").read_text())["cells"]
+    figure = Figure(figsize=(10.4, 4.6), layout="constrained")
+    axes = figure.subplots(2, len(PARTS_TASKS), sharex=True)
+    for column, task in enumerate(PARTS_TASKS):
+        for (variant, label), colour in zip(SHOWN_PARTS.items(), COLOURS, strict=False):
+            if (curve := cells[task].get(variant)) is None:
+                continue
+            colour = rcParams["text.color"] if variant.startswith("former") else colour
+            steps = np.array(curve["steps"]) / 1_000
+            for row, name in enumerate(("return", "valid")):
+                values = np.array(curve[name])
+                mean, deviation = values.mean(axis=0), values.std(axis=0, ddof=1)
+                axes[row, column].plot(steps, mean, color=colour, label=label)
+                axes[row, column].fill_between(
+                    steps, mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0
+                )
+        axes[0, column].set_title(task_name(task))
+        axes[1, column].set_ylim(0, 1.02)
+        axes[0, column].set_ylim(*SHOWN_RETURNS.get(task, (None, None)))
+    axes[0, 0].set_ylabel("return")
+    axes[1, 0].set_ylabel("valid action rate")
+    figure.supxlabel("environment steps (thousands)", fontsize=9)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=6)
+    return figure
+
+
+SHOWN_RETURNS = {
+    "nsfnet": (11_000, 13_700),
+    "bss5z": (-15_500, -14_200),
+    "lunarlander": (-250, 300),
+    "reacher": (-9, -4),
+}
+"""First returns lie far below; so do those without self-loops."""
 
 
 def shrink(path: Path, name: str) -> None:

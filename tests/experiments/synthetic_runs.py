@@ -64,7 +64,7 @@ def write_run(
     training |= {"warm_up": 10, "episodes": 5, "preference": [0.9, 0.1]}
     config = {"task": task, "learner": {"name": learner, "preset": "default"}, "training": training}
     config["constraint"] = {"kind": "Ball", "radius_squared": 0.05}
-    config |= {"horizon": 50, "discount": 0.99, "reward_divisor": 1.0 + 0.001 * seed}
+    config |= {"horizon": 50, "reward_divisor": 1.0 + 0.001 * seed}
     config["own_reward_scale"] = {"reward_divisor": "measured", "reward_shift": "measured"}
     changes = {} if changes is None else changes
     config |= {**changes, "training": {**training, **changes.get("training", {})}}

@@ -143,7 +143,7 @@ def test_a_cell_of_an_own_suite_finds_its_task_and_ours(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["benchmarks/strangers.py:suite", "benchmarks/lab/backbone.py:suite", "benchmarks/lab/followed.py:suite"],
+    ["benchmarks/strangers.py:suite", "benchmarks/lab/parts.py:suite", "benchmarks/lab/readings.py:suite"],
 )
 def test_the_suites_of_the_repository_are_made_of_cells_with_known_learners_and_settings(
     path: str, file: Path

@@ -32,7 +32,7 @@ BASE = Cell("reacher", "aram", "default", 300, seeds=2)
         ("learning_rate=1e-4:1e-3:log", Range("learning_rate", 1e-4, 1e-3, is_log=True)),
         ("batch_size=64:512", Range("batch_size", 64, 512, is_whole=True)),
         ("batch_size=64,128", Range("batch_size", choices=(64, 128))),
-        ("augmented=true,false", Range("augmented", choices=(True, False))),
+        ("dual_replay=true,false", Range("dual_replay", choices=(True, False))),
         ("alpha=none,0.2", Range("alpha", choices=(None, 0.2))),
         ("preset=default,paper", Range("preset", choices=("default", "paper"))),
     ],

@@ -52,15 +52,53 @@ def one_draw(proposals):
 OUTCOME = Outcome(jnp.array([2.5]), jnp.array([1.0]), jnp.full((1, 3), 8.0))
 
 
-def test_every_rejected_proposal_becomes_a_self_loop_that_pays_the_penalty():
+def self_loops_of(learner, outcome):
     draw = one_draw([(0.9, 0.9), (0.8, 0.1), (0.1, 0.1), (0.9, 0.0)])
-    memory = Aram(penalty=0.3, **SMALL).remember(SPEC, jnp.full((1, 3), 7.0), draw, OUTCOME)["augmented"]
+    memory = learner.remember(SPEC, jnp.full((1, 3), 7.0), draw, outcome)["augmented"]
     np.testing.assert_array_equal(memory.mask, [True, True, False, False])
     loops = jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(memory.mask)], memory.transition)
     np.testing.assert_array_equal(loops.action, np.float32([(0.9, 0.9), (0.8, 0.1)]))
+    np.testing.assert_array_equal(loops.observation, 7.0)
+    return loops
+
+
+def test_in_the_paper_every_rejected_proposal_becomes_a_self_loop_that_pays_the_penalty():
+    loops = self_loops_of(Aram(preset="paper", penalty=0.3), OUTCOME._replace(not_done=jnp.zeros(1)))
     np.testing.assert_array_equal(loops.reward, np.float32([[0.0, -0.3]] * 2))
-    np.testing.assert_array_equal(loops.observation, loops.next_observation)
+    np.testing.assert_array_equal(loops.next_observation, 7.0)
     np.testing.assert_array_equal(loops.not_done, 1.0)
+
+
+@pytest.mark.parametrize("not_done", [0.0, 1.0])
+def test_by_default_a_rejected_proposal_leads_to_where_the_executed_action_led(not_done):
+    loops = self_loops_of(Aram(**SMALL), OUTCOME._replace(not_done=jnp.full(1, not_done)))
+    np.testing.assert_array_equal(loops.reward, np.float32([[2.5, -1.0]] * 2))
+    np.testing.assert_array_equal(loops.next_observation, 8.0)
+    np.testing.assert_array_equal(loops.not_done, not_done)
+
+
+@pytest.mark.parametrize("preference", [None, (0.75, 0.25)], ids=["all preferences", "one preference"])
+def test_critics_of_followed_self_loops_learn_the_return_and_the_present_penalty_of_the_proposal(preference):
+    learner = Aram(preference=preference, gamma=0.8, alpha=0.1, **SMALL)
+    state = probes.first_state(learner, SPEC)._replace(penalty=jnp.asarray(7.0))
+    batch, noise = random_batch(), learner.noise(jax.random.key(9), SPEC)
+    is_rejected = np.arange(64) < 5
+    reward = np.stack([np.linspace(-1.0, 1.0, 64), -1.0 * is_rejected], axis=-1)
+    batch = batch._replace(reward=jnp.asarray(reward, jnp.float32))
+    loss = jax.jit(lambda now, rows: learner.loss(now.params, now, SPEC, rows, noise)[1]["critic_loss"])
+
+    weights = np.broadcast_to(learner.preferences(noise.preference), (64, 2))
+    policy = learner.policy(state.params.actor, SPEC, batch.next_observation, jnp.asarray(weights))
+    after = squash(policy, noise.next_action)
+    following = np.asarray(
+        q_values(state.target_critic, learner.with_preference(batch.next_observation, weights), after.value)
+    )
+    smaller = np.argmin(np.sum(following * weights[:, None], axis=-1), axis=1)
+    value = following[np.arange(64), smaller, 0] - 0.1 * np.asarray(after.log_density)
+    target = np.stack([reward[:, 0] + 0.8 * np.asarray(batch.not_done) * value, -7.0 * is_rejected], axis=-1)
+    q = q_values(state.params.critic, learner.with_preference(batch.observation, weights), batch.action)
+    errors = np.sum(weights[:, None] * (np.asarray(q) - target[:, None]) ** 2, axis=(1, 2))
+    assert float(loss(state, batch)) == pytest.approx(errors.mean(), rel=1e-4)
 
 
 def test_a_feasible_action_is_remembered_with_its_reward_and_no_penalty():
@@ -209,7 +247,12 @@ def test_a_fixed_alpha_does_not_move():
 
 @pytest.mark.parametrize(
     ("settings", "is_recorded"),
-    [({}, True), ({"eta_decay": 0.9}, True), ({"dual_replay": False}, False), ({"augmented": False}, False)],
+    [
+        ({}, True),
+        ({"eta_decay": 0.9}, True),
+        ({"dual_replay": False}, False),
+        ({"self_loops": "none"}, False),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("preset", ["default", "normalised"])
@@ -235,24 +278,21 @@ def test_eta_follows_the_paper_schedule():
     assert int(np.floor(256 * eta[-1])) == 0  # from here on the paper's table no longer sees a self-loop
 
 
-def test_the_discount_is_the_tasks_unless_the_learner_says_otherwise():
-    def moved(learner, discount):
-        spec = SPEC._replace(discount=discount)
-        noise = learner.noise(jax.random.key(1), spec)
-        update = jax.jit(lambda state: learner.update(state, spec, random_batch(), noise)[0])
-        return np.asarray(update(probes.first_state(learner, spec)).params.critic[-1].weight)
-
-    told = Aram(gamma=0.5, **SMALL)
-    np.testing.assert_array_equal(moved(Aram(**SMALL), 0.5), moved(told, 0.99))
-    assert not np.array_equal(moved(Aram(**SMALL), 0.5), moved(Aram(**SMALL), 0.99))
-    assert Aram(preset="paper").gamma == 0.99
+@pytest.mark.parametrize(
+    ("horizon", "expected"), [(1, 0.9), (50, 0.9), (100, 0.95), (500, 0.99), (1_000, 0.99)]
+)
+def test_the_discount_follows_from_the_horizon_unless_the_learner_says_otherwise(horizon, expected):
+    spec = SPEC._replace(horizon=horizon)
+    assert Aram().gamma_of(spec) == pytest.approx(expected)
+    assert Aram(gamma=0.5).gamma_of(spec) == 0.5
+    assert Aram(preset="paper").gamma_of(spec) == 0.99
 
 
-def test_an_adapted_eta_is_logged():
-    learner = Aram(target_acceptance=0.95, **SMALL)
-    state = probes.first_state(learner, SPEC)._replace(eta=jnp.asarray(0.31))
+def test_eta_and_the_penalty_are_logged():
+    learner = Aram(**SMALL)
+    state = probes.first_state(learner, SPEC)._replace(eta=jnp.asarray(0.31), penalty=jnp.asarray(4.5))
     _, metrics = one_update(learner, state)
-    assert float(metrics["eta"]) == pytest.approx(0.31)
+    assert float(metrics["eta"]) == pytest.approx(0.31) and float(metrics["penalty"]) == pytest.approx(4.5)
 
 
 @pytest.mark.parametrize("least", [0.0, 0.8])
@@ -298,7 +338,7 @@ def test_it_finds_the_best_action_on_the_boundary_and_learns_to_propose_feasible
 @pytest.mark.slow
 def test_without_self_loops_it_keeps_proposing_what_is_rejected():
     probe = probes.boundary_optimum()
-    learnt = probes.learn(probe, Aram(**QUICK, target_entropy=-2.5, augmented=False), steps=6_400)
+    learnt = probes.learn(probe, Aram(**QUICK, target_entropy=-2.5, self_loops="none"), steps=6_400)
     assert raw_validity(learnt, probe) < 0.5
 
 

@@ -19,6 +19,7 @@ from inbounds.replay import Transition
 from tests.learners.probes import first_state
 
 SMALL = {"hidden": (8,), "batch_size": 16, "proposals": 4}
+WARM = {**SMALL, "warm_start": True}
 LOW, HIGH = np.zeros(2, np.float32), np.array([2.0, 4.0], np.float32)
 ALLOWED = ib.SumBand(total=2.0, tolerance=1.0) & ib.Box(LOW, HIGH)
 OBSERVED = Spec.of(3, LOW, HIGH, ALLOWED, reference_action=ib.obs[1:3])
@@ -29,7 +30,7 @@ PREFERENCE = jnp.asarray([0.7, 0.3])
 
 
 def first_policy(spec, seen=SEEN, **settings):
-    learner = Aram(**SMALL, **settings)
+    learner = Aram(**{**WARM, **settings})
     actor = first_state(learner, spec).params.actor
     return jax.jit(lambda now: learner.policy(now, spec, seen, jnp.broadcast_to(PREFERENCE, (3, 2))))(actor)
 
@@ -55,7 +56,7 @@ def test_the_first_policy_has_the_entropy_that_a_tuned_alpha_aims_at(spec):
 
 
 def test_mode_samples_and_proposals_of_the_first_policy_are_centred_on_the_observed_reference_action():
-    learner = Aram(**{**SMALL, "proposals": 200})
+    learner = Aram(**{**WARM, "proposals": 200})
     state = first_state(learner, OBSERVED)
     centre = learner.mode(state, OBSERVED, SEEN, PREFERENCE)
     np.testing.assert_allclose(centre, SEEN[:, 1:3], rtol=1e-4)
@@ -85,12 +86,8 @@ def test_without_a_warm_start_the_reference_action_changes_nothing(spec):
 
 def test_the_paper_begins_anywhere_in_the_box_on_raw_observations_and_rewards():
     paper, ours = Aram(preset="paper"), Aram()
-    assert (paper.warm_start, paper.scales_task, ours.warm_start, ours.scales_task) == (
-        False,
-        False,
-        True,
-        True,
-    )
+    assert not paper.warm_start and not paper.scales_task and ours.scales_task
+    assert (paper.proposals, paper.penalty, paper.self_loops) == (100, 0.2, "discounted")
     assert (paper.min_return_weight, paper.entropy_ramp, paper.target_acceptance) == (0.0, 0, None)
 
 
@@ -103,7 +100,7 @@ def test_scales_hang_on_the_backbone_and_not_on_the_name_of_the_preset():
 def test_student_proposals_have_heavier_tails_and_so_have_the_samples_that_are_evaluated():
     spread, evaluated = {}, {}
     for df in (None, 2.0):
-        learner = Aram(hidden=(8,), proposals=4_000, student_df=df)
+        learner = Aram(hidden=(8,), proposals=4_000, student_df=df, warm_start=True)
         state = jax.tree.map(lambda leaf: leaf[None], first_state(learner, OBSERVED))
         context = jnp.broadcast_to(PREFERENCE, (1, 3, 2))
         act = jax.jit(partial(learner.act, state, OBSERVED, SEEN[None], context, is_random=False))
@@ -144,7 +141,7 @@ def has_moved(before, after):
 
 
 def test_policy_and_alpha_wait_for_the_critics_and_then_move(batch):
-    states = states_of(Aram(critic_warmup=3, **SMALL), OBSERVED, batch, 4)
+    states = states_of(Aram(critic_warmup=3, **WARM), OBSERVED, batch, 4)
     for before, after in itertools.pairwise(states[:4]):
         assert not has_moved(before.params.actor, after.params.actor)
         assert not has_moved(before.params.log_alpha, after.params.log_alpha)

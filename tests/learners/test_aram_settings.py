@@ -23,7 +23,9 @@ SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
-        ({"augmented": False, "eta_decay": 0.9}, "augmented=True"),
+        ({"self_loops": "none", "eta_decay": 0.9}, "self_loops='followed'"),
+        ({"self_loops": "round"}, "'discounted' or 'none'"),
+        ({"preset": "normalised", "self_loops": "discounted"}, "backbone='scaled'"),
         ({"dual_replay": False, "eta": 0.4}, "dual_replay=True"),
         ({"dual_replay": False, "eta_decay": 0.9}, "eta_decay=1.0"),
         ({"preset": "paper", "dual_replay": False}, "eta_decay=1.0"),
@@ -43,7 +45,7 @@ SETTINGS = {field.name: field.default for field in dataclasses.fields(Aram)}
         ({"gamma": 1.0}, "excluded"),
         ({"backbone": "strong"}, "'scaled' or 'normalised'"),
         ({"preset": "normalised", "q_snapshots": 2}, "q_snapshots=0"),
-        ({"backbone": "normalised"}, "warm_start=False"),
+        ({"backbone": "normalised", "warm_start": True}, "warm_start=False"),
         ({"preset": "normalised", "hidden": (64, 32)}, "one width"),
         ({"target_entropy": 0.7}, "ln 2"),
         *(
@@ -85,37 +87,33 @@ def test_an_explicit_value_wins_over_its_preset():
 # Settings that are left open -------------------------------------------------------------------------------------
 
 
-def eta_after(learner, spec, feasible, steps=10_000):
-    """Return eta after environment steps in which this fraction of proposals was feasible."""
-    state = probes.first_state(learner, spec)
+def penalty_after(learner, feasible, penalty=3.0, steps=1, is_random=False):
+    """Return K and eta after environment steps in which this fraction of proposals was feasible."""
+    state = probes.first_state(learner, SPEC)._replace(penalty=jnp.asarray(penalty))
     draw = accept_first(SPEC.constraint, jnp.zeros((1, 3)), jnp.full((1, 1, 2), 0.1))
     draw = draw._replace(acceptance=jnp.full(steps, feasible))
-    state = learner.adapt(state, spec, draw, OUTCOME, jnp.asarray(0), is_random=False)
-    return float(learner.batch_fractions(state, spec, jnp.asarray(0))[0])
+    state = learner.adapt(state, SPEC, draw, OUTCOME, jnp.asarray(0), is_random=is_random)
+    assert float(learner.batch_fractions(state, SPEC, jnp.asarray(0))[0]) == pytest.approx(0.2)
+    return float(state.penalty)
 
 
-def test_by_default_eta_is_lowered_to_a_tenth_and_never_above_its_first_value():
-    assert eta_after(Aram(**SMALL), SPEC, feasible=1.0) == pytest.approx(0.1)  # 0.01 too many, 10,000 times
-    assert eta_after(Aram(eta=0.05, **SMALL), SPEC, feasible=1.0) == pytest.approx(0.005)
-    assert eta_after(Aram(**SMALL), SPEC, feasible=0.5) == pytest.approx(0.2)
-
-
-def test_eta_falls_in_proportion_to_the_error_of_the_acceptance_rate_and_rises_again():
-    learner = Aram(target_acceptance=0.9, **SMALL)
-    assert eta_after(learner, SPEC, feasible=1.0, steps=1_000) == pytest.approx(0.1)
-    state = probes.first_state(learner, SPEC)._replace(eta=jnp.asarray(0.1))
-    draw = accept_first(SPEC.constraint, jnp.zeros((1, 3)), jnp.full((1, 1, 2), 0.1))
-    after = learner.adapt(
-        state, SPEC, draw._replace(acceptance=jnp.full(100, 0.4)), OUTCOME, jnp.asarray(0), is_random=False
-    )
-    assert float(after.eta) == pytest.approx(0.1 + 0.05)
+@pytest.mark.parametrize("preset", ["default", "normalised"])
+def test_the_penalty_rises_below_the_target_acceptance_rate_and_falls_above(preset):
+    learner = Aram(preset, target_acceptance=0.9, **SMALL)
+    assert penalty_after(learner, 0.85) == pytest.approx(3.0 * np.exp(0.001 * 0.05))
+    assert penalty_after(learner, 0.85, steps=100) == pytest.approx(3.0 * np.exp(0.1 * 0.05))
+    assert penalty_after(learner, 1.0) == pytest.approx(3.0 * np.exp(-0.001 * 0.1))
+    assert penalty_after(learner, 0.1) == pytest.approx(3.0 * np.exp(0.001 * 0.1))  # the error is clipped
+    assert penalty_after(learner, 0.1, penalty=100.0) == pytest.approx(100.0)
+    assert penalty_after(learner, 1.0, penalty=0.01) == pytest.approx(0.01)
+    assert penalty_after(learner, 0.1, is_random=True) == 3.0
 
 
 @pytest.mark.parametrize(
-    "settings", [{"target_acceptance": None}, {"eta_decay": 0.99}, {"preset": "paper"}], ids=str
+    "settings", [{"target_acceptance": None}, {"self_loops": "discounted"}, {"preset": "paper"}], ids=str
 )
-def test_without_a_target_or_with_a_schedule_eta_does_not_follow_acceptance(settings):
-    assert eta_after(Aram(**settings, **SMALL), SPEC, feasible=1.0) == pytest.approx(0.2)
+def test_without_a_target_or_with_discounted_self_loops_the_penalty_stays(settings):
+    assert penalty_after(Aram(**settings, **SMALL), feasible=0.5) == 3.0
 
 
 def test_a_single_buffer_has_no_eta():
@@ -124,13 +122,12 @@ def test_a_single_buffer_has_no_eta():
     assert learner.batch_fractions(state, SPEC, jnp.asarray(0)).shape == (0,)
 
 
-def test_a_warm_start_keeps_eta_and_aims_at_less_entropy():
-    for learner, spec, eta, wanted in (
-        (Aram(**SMALL), SPEC, 0.1, -0.5),
-        (Aram(**SMALL), WARM, 0.2, -1.0),
-        (Aram(warm_start=False, **SMALL), WARM, 0.1, -0.5),
-        (Aram(target_entropy=-0.25, **SMALL), WARM, 0.2, -0.25),
+def test_a_warm_start_aims_at_less_entropy():
+    for learner, spec, wanted in (
+        (Aram(warm_start=True, **SMALL), SPEC, -0.5),
+        (Aram(warm_start=True, **SMALL), WARM, -1.0),
+        (Aram(**SMALL), WARM, -0.5),
+        (Aram(warm_start=True, target_entropy=-0.25, **SMALL), WARM, -0.25),
     ):
-        assert eta_after(learner, spec, feasible=1.0) == pytest.approx(eta)
         state = probes.first_state(learner, spec)
         assert float(learner.entropy_target(state, spec)) == pytest.approx(2 * wanted)

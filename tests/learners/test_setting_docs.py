@@ -34,7 +34,7 @@ def test_there_are_as_many_learners_as_are_public() -> None:
 
 def test_the_nearest_class_explains_a_setting() -> None:
     assert "those of the ARAM paper" in setting_docs(ib.Sac)["preset"]
-    assert "1 disables" in setting_docs(ib.Aram)["proposals"]
+    assert "only if none is feasible" in setting_docs(ib.Aram)["proposals"]
 
 
 def test_presets_are_listed_with_what_they_change() -> None:

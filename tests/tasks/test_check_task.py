@@ -42,8 +42,6 @@ def test_a_sound_task_is_ready_and_nothing_is_reported() -> None:
         ("nan", GOOD, "problem", "entry 0 of the observation is not a finite number", "Correct this first"),
         ("unseeded", GOOD, "warning", "two resets with the same seed", "super"),
         ("random step", GOOD, "warning", "same seed and the same actions", "np_random"),
-        ("negative", GOOD, "warning", "training rewards are negative", "reward_shift=1 or more"),
-        ("race", GOOD, "warning", "training rewards are negative", "If it may be success, lift nothing"),
         ("old step", GOOD, "problem", "step returned a tuple of 4", "Correct this first"),
         ("reward in a list", GOOD, "problem", r"the reward \[1\..*\] is not a number", "Correct this first"),
         ("flat", GOOD, "warning", "every step paid 2", "depends on the action"),
@@ -157,13 +155,11 @@ def near_zero(observation: Any, action: Any) -> bool:
         ("", ib.RateLimit(0.5), {}, "aram", "If the return alone counts"),
         ("", None, {}, "sac", "the box is the only limit"),
         ("", ib.WeightedL1([1.0], 1e-5), {}, "spre", "never accepted"),
-        ("negative", ib.RateLimit(0.5), {}, "sac", "rejected proposal, which pays 0"),
-        ("negative", ib.RateLimit(0.5), {"ends_only_in_failure": True}, "aram", "If the return alone counts"),
+        ("negative", ib.RateLimit(0.5), {}, "aram", "If the return alone counts"),
         ("", ib.Box(-1.0, -0.5) | ib.Box(0.5, 1.0), {}, "aram", "not convex"),
-        ("negative", ib.Box(-1.0, -0.5) | ib.Box(0.5, 1.0), {}, "sac", "train 'aram' beside it and compare"),
-        pytest.param("", ib.Oracle(near_zero), {}, "aram", "only a function tells", marks=pytest.mark.sweep),
+        pytest.param("", ib.Oracle(near_zero), {}, "aram", "With proposals=100", marks=pytest.mark.sweep),
     ],
-    ids=["convex", "box", "thin", "negative", "lifted", "union", "negative union", "oracle"],
+    ids=["convex", "box", "thin", "negative", "union", "oracle"],
 )
 def test_the_report_ends_with_the_learner_to_try_first(
     flaw: str, constraint: Any, options: Any, learner: str, reason: str

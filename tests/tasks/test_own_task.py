@@ -363,7 +363,6 @@ def test_a_horizon_has_to_be_known(horizon: Any) -> None:
     [
         *({"reward_divisor": value} for value in (0, -1.0, float("nan"), "a")),
         *({"reward_shift": value} for value in (float("inf"), "a", None)),
-        *({"discount": value} for value in (1.0, -0.1, "a", True, float("nan"))),
         *({"ends_only_in_failure": "no"}, {"name": "a/b"}, {"name": 5}, {"name": ""}),
         *(
             {"constraint": ib.RateLimit(0.1), "first_previous_action": value}

@@ -92,7 +92,7 @@ def test_a_scaled_run_resumes_exactly_without_measuring_again(task, run, tmp_pat
     ("changes", "told"),
     [
         ({}, None),
-        ({"penalty": 1.0}, r"penalty 0\.2, not 1\.0\. Resume with the same"),
+        ({"penalty": 1.0}, r"penalty 3\.0, not 1\.0\. Resume with the same"),
         ({"hidden": (4, 4)}, r"hidden \[4\], not \[4, 4\]"),
         ({"preference": (0.9, 0.1)}, r"preference None, not \[0\.9, 0\.1\]"),
     ],

@@ -87,8 +87,8 @@ def test_all_evaluations_of_a_run_play_the_same_episodes(tmp_path):
 def test_a_run_folder_explains_itself(compiled_run):
     folder, summary = compiled_run
     config = json.loads((folder / "config.json").read_text())
-    assert config["training"]["warm_up"] == 20 and config["learner"]["penalty"] == 0.2
-    assert (config["discount"], config["learner"]["gamma"]) == (0.99, None)
+    assert config["training"]["warm_up"] == 20 and config["learner"]["penalty"] == 3.0
+    assert config["learner"]["gamma"] is None
     provenance = json.loads((folder / "provenance.json").read_text())
     assert provenance["packages"]["jax"]
     first = next(RunFolder(folder).rows(EVALUATIONS))

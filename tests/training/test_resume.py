@@ -346,7 +346,6 @@ def test_settings_that_would_make_another_run_are_refused_with_the_remedy(
         ("reward_shift", 7.0),
         ("reward_divisor", 3.0),
         ("horizon", 40),
-        ("discount", 0.5),
         ("reference_action", np.float32([0.1, 0.2])),
         ("reference_action", ib.obs[:2]),
         ("observation_parts", (("there", 1), ("here", 1))),
@@ -387,8 +386,8 @@ def test_a_run_that_does_not_tell_its_tasks_own_reward_scale_is_resumed_whatever
     del config["own_reward_scale"]
     assert config["reward_divisor"] != task.reward_divisor
     require_same_task(task, config, run)
-    with pytest.raises(ConfigurationError, match="trained with discount"):
-        require_same_task(changed(task, discount=0.5), config, run)
+    with pytest.raises(ConfigurationError, match="trained with horizon"):
+        require_same_task(changed(task, horizon=7), config, run)
 
 
 def test_settings_that_may_change_are_recorded(runs: QuickRuns, half: Path) -> None:

@@ -27,15 +27,16 @@ RUN = {
 @pytest.mark.parametrize(
     ("learner", "times"),
     [
-        (Aram(), 1),
-        (Aram(dual_replay=False), 1),
+        (Aram(), 0),
+        (Aram(self_loops="discounted"), 1),
+        (Aram(self_loops="discounted", dual_replay=False), 1),
         (ArTd3(), 1),
-        (Aram(augmented=False), 0),
+        (Aram(self_loops="none"), 0),
         (Td3(), 0),
     ],
-    ids=["aram", "one buffer", "artd3", "no self-loops", "td3"],
+    ids=["aram", "discounted", "one buffer", "artd3", "no self-loops", "td3"],
 )
-def test_only_learners_on_the_augmented_mdp_need_a_sign_and_one_warning_is_enough(learner, times):
+def test_only_discounted_self_loops_need_a_sign_and_one_warning_is_enough(learner, times):
     told = []
     watch = RewardWarning(learner, told.append)
     for lowest in (None, 0.0, -0.25, -0.5):
@@ -101,7 +102,7 @@ def test_training_warns_of_a_fall_that_the_measured_scale_did_not_meet(tmp_path)
 
 def test_python_warns_at_the_line_that_called_the_library():
     with pytest.warns(UserWarning, match="a training reward of -1") as told:
-        RewardWarning(Aram())({"lowest_reward": -1.0})
+        RewardWarning(Aram(self_loops="discounted"))({"lowest_reward": -1.0})
     assert [warning.filename for warning in told] == [__file__]
 
 
@@ -115,7 +116,8 @@ def test_training_warns_unless_rewards_are_lifted(tmp_path, lifted, beforehand, 
     told, task = [], dataclasses.replace(ib.make("reacher"), reward_shift=0.0)
     assert task.ends_only_in_failure
     task = task.normalised(observations=False) if beforehand else task
-    learner, settings = Aram(**TINY), {"out": tmp_path / "run", "warn": told.append}
+    learner = Aram(self_loops="discounted", **TINY)
+    settings = {"out": tmp_path / "run", "warn": told.append}
     settings |= {"scale_observations": False, "scale_rewards": lifted}
     ib.train(task, learner, **settings, **RUN)
     assert len(told) == times

@@ -26,6 +26,7 @@ from inbounds.errors import (
     StorageError,
     explained,
 )
+from inbounds.learners.settings import usual_discount
 from inbounds.storage.files import make_folder
 from inbounds.tasks.named_tasks import is_import_path, named_task, task_of_run
 from inbounds.training.interrupts import Requests, break_off_at_second
@@ -144,7 +145,7 @@ def settings_rows(request: Request, task: Any) -> Iterator[tuple[str, str]]:
     yield "training", ", ".join(given)
     settings = dataclasses.asdict(request.learner)
     if settings.get("gamma", 0.0) is None:
-        settings["gamma"] = f"{task.discount:g} (the task's)"
+        settings["gamma"] = f"{usual_discount(task.horizon):g} (by the horizon)"
     yield request.learner_name, ", ".join(f"{name} {plain(value)}" for name, value in settings.items())
 
 

@@ -70,7 +70,7 @@ class TrainedRun:
             recorded_scale(folder, config, "observation_shift", task.observation_shift),
             recorded_scale(folder, config, "observation_scale", task.observation_scale),
             task.reference_action,
-            task.discount,
+            task.horizon,
         )
         first, count = config["training"]["seed"], config["training"]["seeds"]
         states, step = read_states(folder, learner, spec, first, count, POLICY_FILES[policy])

@@ -32,7 +32,7 @@ NOT_DIAGNOSTIC = frozenset(
 MAY_DIFFER = frozenset({*CHANGEABLE, "seed", "seeds"})
 """Settings of training that runs of one experiment may have others of; their lengths are compared on their own."""
 PROBLEM = (
-    *("observation_size", "observation_parts", "reference_action", "discount", "horizon"),
+    *("observation_size", "observation_parts", "reference_action", "horizon"),
     *("action_low", "action_high", "constraint", "own_reward_scale"),
 )
 """What `config.json` says of the task itself."""

@@ -128,7 +128,7 @@ def _target_distribution() -> Iterator[Cell]:
 
 REVIEWERS_VARIANTS: dict[str, dict[str, Any]] = {
     "reference": {},
-    "no-augmented-mdp": {"augmented": False, "eta_decay": 1.0},
+    "no-augmented-mdp": {"self_loops": "none", "eta_decay": 1.0},
     "single-buffer": {"dual_replay": False, "eta_decay": 1.0},
     "no-rejection": {"proposals": 1},
     "eta-constant": {"eta_decay": 1.0},

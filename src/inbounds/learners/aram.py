@@ -5,8 +5,11 @@ the last one is projected onto C(s). During warm-up proposals are uniform in the
 from C(s). Evaluation executes tanh(mean), projected if it is infeasible, at the training's `preference`, (0.9, 0.1) by
 default. A loaded policy samples as in training; `deterministic=True` gives the evaluated action.
 
-Augmented MDP: the executed action gives (s, a, [r, 0], s'); every proposal rejected before it gives a self-loop
-(s, a_i, [0, -K], s). Self-loops have a replay buffer of their own, which provides the fraction eta of a batch.
+Augmented MDP: the executed action gives (s, a, [r, 0], s'); every proposal rejected before it gives a self-loop, in the
+paper (s, a_i, [0, -K], s). A rejection takes no time, though, and an executed action follows it: the default follows
+self-loops to their end, (s, a_i, [r, -K], s'), with the discounts (gamma, 0). Q_c(s, a_i) = -K is the penalty of this
+proposal alone, and rewards may have any sign (docs/method.md). K is tuned to an acceptance rate, as alpha is to an
+entropy. Self-loops have a replay buffer of their own, which provides the fraction eta of a batch.
 
 Learning: multi-objective SAC on the vector reward. lambda = (lambda_r, lambda_c) is the preference over return and
 validity, Q = (Q_r, Q_c) a critic with one value per objective, j the index of the twin critics, alpha the entropy
@@ -34,7 +37,7 @@ from inbounds.learners import losses, normalised_aram
 from inbounds.learners.learner import Learner, proposal_noise, uniform_proposals
 from inbounds.learners.networks import init_critics, init_network, narrow_around
 from inbounds.learners.q_pensieve import Snapshots, empty_snapshots, supremum_value, take_snapshot
-from inbounds.learners.settings import require_consistent, require_valid, with_presets
+from inbounds.learners.settings import require_consistent, require_valid, usual_discount, with_presets
 from inbounds.learners.step import Memory, Metrics, Outcome, Spec
 from inbounds.policies.acceptance import Draw, accept_first
 from inbounds.policies.gaussian import Gaussian, around_reference, gaussian_of, squash, squashed_actions
@@ -49,11 +52,18 @@ ETA_INTERVAL = 10_000
 """Environment steps between two decays of eta (the paper's table of hyperparameters)."""
 TARGET_ENTROPY, TARGET_ENTROPY_AFTER_WARM_START = -0.5, -1.0
 """Per action dimension, where `target_entropy` is None: the best ones measured."""
+PENALTY_RATE, LARGEST_ERROR = 0.001, 0.1
+"""log K moves by rate * (target - acceptance rate) per environment step. Ten times faster, K is large before a young
+policy has moved, and then keeps it where it is."""
+PENALTY_RANGE = (0.01, 100.0)
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {
         "backbone": "plain",
+        "proposals": 100,
+        "penalty": 0.2,
+        "self_loops": "discounted",
         "eta": 0.2,
         "eta_decay": 0.9,
         "target_acceptance": None,
@@ -62,20 +72,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "q_snapshots": 4,
         "alpha": 0.2,
         "entropy_ramp": 0,
-        "warm_start": False,
+        "learning_rate": 3e-4,
         "gamma": 0.99,
     },
     "normalised": normalised_aram.PRESET,
 }
 
 
-def self_loops(observation: jax.Array, draw: Draw, reward: jax.Array) -> Transition:
-    """Return a self-loop (s, a_i, reward, s) for every proposal; only those of rejected proposals are stored."""
-    environments, count, size = draw.proposals.shape
-    repeated = jnp.repeat(observation, count, axis=0)
-    rewards = jnp.broadcast_to(reward, (environments * count, *reward.shape))
-    proposals, not_done = draw.proposals.reshape(-1, size), jnp.ones(environments * count)
-    return Transition(repeated, proposals, rewards, not_done, repeated)
+def per_proposal(transition: Transition, draw: Draw) -> Transition:
+    """Return the transition with every proposal as its action; only those of rejected proposals are stored."""
+    count, size = draw.proposals.shape[1:]
+    repeated: Transition = jax.tree.map(lambda rows: jnp.repeat(rows, count, axis=0), transition)
+    return repeated._replace(action=draw.proposals.reshape(-1, size))
 
 
 class Params(NamedTuple):
@@ -96,6 +104,8 @@ class AramState(NamedTuple):
     updates: jax.Array
     eta: jax.Array
     """Fraction of the next batch that comes from the augmented buffer."""
+    penalty: jax.Array
+    """K."""
     feasible_fraction: jax.Array
     """Sum and count of the feasible fraction of uniform proposals, measured during warm-up."""
     snapshots: Snapshots
@@ -119,19 +129,18 @@ class Aram(Learner):
     """Acceptance-rejection and an augmented MDP, trained by multi-objective SAC."""
 
     preset: str = "default"
-    """`default`: the best settings measured at full length. `paper`: the paper's, with neither a warm start nor scales.
-    `normalised`: those of the normalised backbone, which has not been measured at full length."""
+    """`default`: the best measured. `paper`: the paper's. `normalised`: the normalised backbone, not measured yet."""
     backbone: str = "scaled"
     """`plain`: multilayer perceptrons and squared errors, as in the paper. `scaled`: the same, with observations and
     rewards divided by scales that are measured before training. `normalised`: batch normalisation, residual blocks,
     distributional critics and return normalisation, for rewards of any sign and scale."""
-    proposals: int = 100
-    """N, proposals per action; projection is computed only if none is feasible. 1 disables acceptance-rejection."""
-    penalty: float = 0.2
-    """K, the penalty of a rejected proposal. On the normalised backbone it is the first value of a tuned K."""
-    augmented: bool = True
-    """Store rejected proposals as self-loops with reward [0, -K]. Training rewards must not be negative then, or a
-    self-loop would pay more than a step."""
+    proposals: int = 1
+    """N, proposals per action; projection is computed only if none is feasible. The paper has 100."""
+    penalty: float = 3.0
+    """K, the penalty of a rejected proposal: the first value of a tuned K."""
+    self_loops: str = "followed"
+    """How rejected proposals are stored. `followed`: with reward and next state of the executed action. `discounted`:
+    the paper's way, which needs training rewards that are not negative. `none`: not at all."""
     dual_replay: bool = True
     """Store self-loops in a replay buffer of their own. Otherwise they are stored, and drawn, among the real
     transitions; eta and eta_decay must keep their defaults then."""
@@ -139,10 +148,9 @@ class Aram(Learner):
     """Fraction of a batch that comes from the augmented buffer, at the beginning of training."""
     eta_decay: float = 1.0
     """Factor on eta every 10,000 environment steps; the paper has 0.9."""
-    target_acceptance: float | None = 0.99
-    """Lower eta, but not below a tenth of its initial value, while more proposals than this fraction are feasible, and
-    raise it again below. Ignored with eta_decay < 1, a single buffer or a warm start. The normalised backbone tunes K
-    instead; None keeps K."""
+    target_acceptance: float | None = 0.97
+    """Raise K while fewer proposals than this fraction are feasible, and lower it above; None keeps K. Ignored unless
+    self-loops are followed."""
     preference: tuple[float, float] | None = None
     """A fixed lambda that the networks do not read (SOSAC); None learns for all preferences."""
     min_return_weight: float = 0.8
@@ -161,21 +169,22 @@ class Aram(Learner):
     box, which is measured during warm-up. 0 keeps `target_entropy`."""
     student_df: float | None = None
     """Degrees of freedom of Student-t noise while acting; None is Gaussian. Updates always use the Gaussian."""
-    warm_start: bool = True
+    warm_start: bool = False
     """Initialise the policy narrowly around the task's reference action, if any (not the random `warm_up` steps)."""
     critic_warmup: int = 5_000
-    """Updates of the critics alone after a warm start, when learning begins; then policy and alpha move too. Ignored
-    without a warm start."""
+    """Updates of the critics alone when learning begins after a warm start; then policy and alpha move too."""
     hidden: tuple[int, ...] = (256, 256)
     """Sizes of the hidden layers of all networks; critics of the normalised backbone have a residual block for each."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     """Adam's learning rate for actor, critics and alpha."""
     gamma: float | None = None
-    """Discount factor; None is the task's."""
+    """Discount factor; None is 1 - 5 / horizon of the task, but at least 0.9 and at most 0.99."""
     tau: float = 0.005
     """Polyak coefficient of the target critics."""
     batch_size: int = 256
     """Transitions per update."""
+
+    critic_error = staticmethod(losses.critic_loss)
 
     def __post_init__(self) -> None:
         """Reject values and combinations that cannot be trained."""
@@ -187,7 +196,7 @@ class Aram(Learner):
     @property
     def buffers(self) -> tuple[str, ...]:
         """Return the names of the replay buffers."""
-        return (REAL, AUGMENTED) if self.augmented and self.dual_replay else (REAL,)
+        return (REAL, AUGMENTED) if self.self_loops != "none" and self.dual_replay else (REAL,)
 
     @property
     def objectives(self) -> int:
@@ -200,14 +209,19 @@ class Aram(Learner):
         return 2 if self.preference is None else 0
 
     @property
+    def has_scalar_critics(self) -> bool:
+        """Return whether critics predict lambda^T Q itself: for one preference and one discount."""
+        return self.preference is not None and self.self_loops != "followed"
+
+    @property
     def is_normalised(self) -> bool:
         """Return whether the networks are those of the normalised backbone."""
         return self.backbone == "normalised"
 
     @property
     def needs_positive_rewards(self) -> bool:
-        """Return whether training rewards must not be negative, as discounted self-loops require."""
-        return self.augmented and not self.is_normalised
+        """Return whether training rewards must not be negative."""
+        return self.self_loops == "discounted"
 
     @property
     def scales_task(self) -> bool:
@@ -215,17 +229,12 @@ class Aram(Learner):
         return self.backbone == "scaled"
 
     def gamma_of(self, spec: Spec) -> float:
-        """Return gamma: the learner's, or else the task's."""
-        return spec.discount if self.gamma is None else self.gamma
+        """Return gamma, or the one that suits the task's horizon."""
+        return usual_discount(spec.horizon) if self.gamma is None else self.gamma
 
     def starts_warm(self, spec: Spec) -> bool:
         """Return whether the first policy lies narrowly around the task's reference action."""
         return self.warm_start and spec.reference_action is not None
-
-    def adapts_eta(self, spec: Spec) -> bool:
-        """Return whether eta follows the acceptance rate."""
-        is_free = len(self.buffers) == 2 and self.eta_decay == 1.0 and not self.is_normalised
-        return self.target_acceptance is not None and is_free and not self.starts_warm(spec)
 
     def init(self, key: jax.Array, spec: Spec) -> Any:
         """Return new networks, target critics and optimiser state."""
@@ -236,7 +245,7 @@ class Aram(Learner):
         actor = init_network(actor_key, (inputs, *self.hidden, 2 * spec.box.size), spec.inputs)
         if self.starts_warm(spec):
             actor = narrow_around(actor, spec.box, spec.reference_action)
-        outputs = 2 if self.preference is None else 1
+        outputs = 1 if self.has_scalar_critics else 2
         critic = init_critics(critic_keys, inputs + spec.box.size, self.hidden, outputs, spec.inputs)
         alpha = INIT_ALPHA if self.alpha is None else self.alpha
         params = Params(actor, critic, jnp.asarray(math.log(alpha), jnp.float32))
@@ -246,6 +255,7 @@ class Aram(Learner):
             optimiser=self.optimiser().init(params),
             updates=jnp.zeros((), jnp.int32),
             eta=jnp.asarray(self.eta, jnp.float32),
+            penalty=jnp.asarray(self.penalty, jnp.float32),
             feasible_fraction=jnp.zeros(2, jnp.float32),
             snapshots=empty_snapshots(critic, self.q_snapshots),
         )
@@ -341,14 +351,19 @@ class Aram(Learner):
     def remember(
         self, spec: Spec, observation: jax.Array, draw: Draw, outcome: Outcome
     ) -> Mapping[str, Memory]:
-        """Return the real transitions (s, a, [r, 0], s') and a self-loop (s, a_i, [0, -K], s) per rejected proposal."""
-        reward = jnp.stack([outcome.reward, jnp.zeros_like(outcome.reward)], axis=-1)
+        """Return the real transitions (s, a, [r, 0], s') and a self-loop per rejected proposal."""
+        none, one = jnp.zeros_like(outcome.reward), jnp.ones_like(outcome.reward)
+        reward = jnp.stack([outcome.reward, none], axis=-1)
         real = Transition(observation, draw.action, reward, outcome.not_done, outcome.next_observation)
-        if not self.augmented:
+        if self.self_loops == "none":
             return {REAL: Memory(real, None)}
-        loops = self_loops(observation, draw, jnp.asarray([0.0, -self.penalty], jnp.float32))
-        if self.is_normalised:
-            loops = normalised_aram.rejected_rows(observation, draw, outcome)
+        loop = real._replace(
+            reward=jnp.stack([outcome.reward, -one], axis=-1)
+        )  # the loss multiplies by the present K
+        if self.self_loops == "discounted":
+            reward = jnp.stack([none, -self.penalty * one], axis=-1)
+            loop = Transition(observation, draw.action, reward, one, observation)
+        loops = per_proposal(loop, draw)
         is_rejected = draw.is_rejected.reshape(-1)
         if self.dual_replay:
             return {REAL: Memory(real, None), AUGMENTED: Memory(loops, is_rejected)}
@@ -358,30 +373,23 @@ class Aram(Learner):
     def adapt(
         self, state: Any, spec: Spec, draw: Draw, outcome: Outcome, step: jax.Array, is_random: bool
     ) -> Any:
-        """Measure the feasible fraction of the box during warm-up; decay or adapt eta; take snapshots.
-
-        An adapted eta changes by (target - acceptance rate) / 1,000 per environment step. With the default target of
-        0.99 it falls by at most 0.01 in 1,000 steps.
-        """
+        """Measure the feasible fraction of the box during warm-up; decay eta; tune K; take snapshots."""
         if is_random:
             measured = jnp.stack([jnp.sum(draw.acceptance), jnp.asarray(draw.acceptance.size, jnp.float32)])
             state = state._replace(feasible_fraction=state.feasible_fraction + measured)
         if self.eta_decay < 1.0:
-            state = state._replace(
-                eta=self.eta * self.eta_decay ** (step // ETA_INTERVAL).astype(jnp.float32)
-            )
+            eta = self.eta * self.eta_decay ** (step // ETA_INTERVAL).astype(jnp.float32)
+            state = state._replace(eta=eta)
         if self.is_normalised:
-            return normalised_aram.adapt(self, state, spec, draw, outcome, is_random)
-        if is_random:
-            return state
-        if self.q_snapshots:
+            state = normalised_aram.observed(self, state, spec, outcome)
+        if self.q_snapshots and not is_random:
             snapshots = take_snapshot(state.snapshots, state.params.critic, state.updates)
             state = state._replace(snapshots=snapshots)
-        if self.target_acceptance is None or not self.adapts_eta(spec):
+        if is_random or self.target_acceptance is None or self.self_loops != "followed":
             return state
-        error = self.target_acceptance - jnp.mean(draw.acceptance)
-        eta = state.eta + 1e-3 * draw.acceptance.size * error
-        return state._replace(eta=jnp.clip(eta, self.eta / 10, self.eta))
+        error = jnp.minimum(self.target_acceptance - jnp.mean(draw.acceptance), LARGEST_ERROR)
+        penalty = state.penalty * jnp.exp(PENALTY_RATE * draw.acceptance.size * error)
+        return state._replace(penalty=jnp.clip(penalty, *PENALTY_RANGE))
 
     def batch_fractions(self, state: Any, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta if self-loops have a buffer of their own."""
@@ -407,8 +415,7 @@ class Aram(Learner):
             gradient = gradient._replace(log_alpha=jnp.zeros(()))
         steps, optimiser = self.optimiser().update(gradient, state.optimiser)
         if self.critic_warmup and self.starts_warm(spec):
-            # Adam keeps averaging meanwhile: with moments of zero at a high step count, its first steps would be three
-            # times too long.
+            # Adam keeps averaging: with moments of zero at a high count, its first steps would be 3 times too long.
             moves = (state.updates >= self.critic_warmup).astype(jnp.float32)
             actor, log_alpha = jax.tree.map(lambda leaf: moves * leaf, (steps.actor, steps.log_alpha))
             steps = steps._replace(actor=actor, log_alpha=log_alpha)
@@ -433,15 +440,18 @@ class Aram(Learner):
         inputs = self.with_preference(batch.observation, preference)
         next_inputs = self.with_preference(batch.next_observation, preference)
 
-        # With a fixed preference the critics are scalar: they predict lambda^T Q itself.
-        weights, reward = preference, batch.reward
-        if self.preference is not None:
+        weights, reward, gamma = preference, batch.reward, jnp.asarray(self.gamma_of(spec))
+        if self.self_loops == "followed":
+            # Q_c is the penalty of the proposal at hand; those of later ones are not added.
+            reward = reward * jnp.stack([jnp.ones(()), state.penalty])
+            gamma = gamma * jnp.array([1.0, 0.0])
+        if self.has_scalar_critics:
             weights = jnp.ones((*preference.shape[:-1], 1))
             reward = jnp.sum(batch.reward * preference, axis=-1, keepdims=True)
 
         next_q = q_values(state.target_critic, next_inputs, after.value)
         target = jax.vmap(losses.bellman_target, (0, 0, 0, 0, 0, None, None))(
-            reward, batch.not_done, next_q, weights, after.log_density, alpha, self.gamma_of(spec)
+            reward, batch.not_done, next_q, weights, after.log_density, alpha, gamma
         )
         q = q_values(params.critic, inputs, spec.box.normalise(batch.action))
         per_twin = jax.vmap(jax.vmap(self.critic_error, (0, None, None)))(q, target, weights)
@@ -468,12 +478,8 @@ class Aram(Learner):
             "alpha": alpha,
         }
         if len(self.buffers) == 2:
-            metrics["eta"] = state.eta
+            metrics |= {"eta": state.eta, "penalty": state.penalty}
         return critic_loss + policy_loss + alpha_loss, metrics
-
-    def critic_error(self, values: jax.Array, target: jax.Array, preference: jax.Array) -> jax.Array:
-        """Return how far the values of one row are from their target."""
-        return losses.critic_loss(values, target, preference)
 
     def entropy_target(self, state: Any, spec: Spec) -> jax.Array:
         """Return the target entropy of the policy in [-1, 1]^d.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from inbounds.learners import losses, td3
-from inbounds.learners.aram import AUGMENTED, REAL, Aram, self_loops
+from inbounds.learners.aram import AUGMENTED, REAL, Aram, per_proposal
 from inbounds.learners.learner import Learner, real_transitions, uniform_proposals
 from inbounds.learners.networks import init_critics, init_network
 from inbounds.learners.sac import Trained, after_step
@@ -91,8 +91,9 @@ class ArTd3(DeterministicActorCritic):
         """Return the real transitions with lambda_r r, and one self-loop per rejected proposal."""
         weight, cost = self.preference
         real = real_transitions(observation, draw.action, outcome._replace(reward=weight * outcome.reward))
-        loops = self_loops(observation, draw, jnp.asarray([-cost * self.penalty]))
-        return {**real, AUGMENTED: Memory(loops, draw.is_rejected.reshape(-1))}
+        one = jnp.ones_like(outcome.reward)
+        loop = Transition(observation, draw.action, -cost * self.penalty * one[:, None], one, observation)
+        return {**real, AUGMENTED: Memory(per_proposal(loop, draw), draw.is_rejected.reshape(-1))}
 
     def batch_fractions(self, state: DeterministicState, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta."""
@@ -177,7 +178,7 @@ class DiscreteAram(NetworkSettings, Learner):
     @property
     def mdp(self) -> Aram:
         """Return the continuous learner, whose augmented MDP and preferences this one shares."""
-        return Aram(proposals=self.proposals, penalty=self.penalty, eta=self.eta)
+        return Aram(proposals=self.proposals, penalty=self.penalty, self_loops="discounted", eta=self.eta)
 
     @property
     def needs_positive_rewards(self) -> bool:

@@ -17,21 +17,15 @@ def bellman_target(
     preference: jax.Array,
     log_density: jax.Array,
     alpha: jax.Array,
-    gamma: float,
+    gamma: float | jax.Array,
 ) -> jax.Array:
     """Return y = r + gamma (1 - done) (Q_bar_j*(s', a'; lambda) - alpha log pi(a'|s'; lambda) 1).
 
     j* = argmin_j lambda^T Q_bar_j, chosen for each transition; the whole vector of that twin is taken, and the
     entropy is added to every objective.
 
-    Args:
-        reward: (objectives,).
-        not_done: 0 after termination, else 1.
-        next_values: (twins, objectives) of the target critics.
-        preference: (objectives,).
-        log_density: log pi(a'|s').
-        alpha: entropy coefficient.
-        gamma: discount factor.
+    `next_values` are those of the target critics, (twins, objectives). `reward` and `preference` have one entry per
+    objective, and so has `gamma`, unless it is one number. `log_density` is log pi(a'|s').
     """
     smaller = jnp.argmin(next_values @ preference)
     return jax.lax.stop_gradient(reward + gamma * not_done * (next_values[smaller] - alpha * log_density))

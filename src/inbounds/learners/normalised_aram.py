@@ -2,21 +2,12 @@
 
 Differences from the paper's form in aram.py:
 
-A rejection takes no time in the environment, and the executed action follows it. So a rejected proposal is remembered
-with the reward and the successor of the executed action, (s, a_i, [r, -1], s'): a self-loop of discount 1, followed to
-its end. In expectation,
-
-    Q_r(s, a_i) = E[Q_r(s, a) | a feasible],    Q_c(s, a) = -1 if a is infeasible, else 0.
-
-Q_c is the penalty of the proposal at hand; those of later states are not added. So infeasible actions are worth less
-than the best feasible one for every bounded reward, as soon as lambda_c K > 0 (docs/method.md has the proof).
-
 Q_r is the return divided by `return_scale`, predicted as a distribution. -Q_c is a probability, predicted by one more
 output, whose loss is the cross-entropy. The policy maximises
 
     min_j lambda_r Q_r,j + lambda_c K Q_c,j.
 
-K is tuned to the target acceptance rate, as SAC tunes alpha to its target entropy. The target entropy is that of the
+The target entropy is that of the
 feasible set from the first update on: a larger one and the target acceptance rate would exclude each other.
 Every row of a batch has a preference of its own; one for the whole batch would vanish in batch normalisation.
 Entropy enters the policy loss alone, not the targets.
@@ -54,7 +45,6 @@ from inbounds.learners.backbone import (
     to_bins,
 )
 from inbounds.learners.learner import Metrics, Outcome, Spec
-from inbounds.policies.acceptance import Draw
 from inbounds.policies.gaussian import gaussian_of, squash
 from inbounds.policies.networks import Network
 from inbounds.replay import Transition
@@ -67,18 +57,11 @@ PRESET: dict[str, Any] = {
     "penalty": 0.1,
     "target_acceptance": 0.95,
     "entropy_ramp": 1,
-    "warm_start": False,
-    "gamma": 0.99,
 }
 INIT_ALPHA = 0.01
 """Normalised values are of order one."""
 ACTOR_DELAY = 2
 """Updates of the critics per step of actor and alpha."""
-PENALTY_RATE, LARGEST_ERROR = 0.01, 0.1
-"""log K moves by rate * (target - acceptance rate) per environment step. The error is clipped at 0.1, so that K grows
-by 0.1 % per step at most."""
-PENALTY_RANGE = (0.01, 10.0)
-"""Of a tuned K. Normalised returns are at most 4: a larger K hides them, a smaller one has no effect."""
 RETURN_BINS = np.linspace(-RETURN_LIMIT, RETURN_LIMIT, BINS, dtype=np.float32)
 """Normalised returns that a critic gives probabilities to; an array of NumPy, since JAX must not start on import."""
 
@@ -102,10 +85,10 @@ class NormalisedState(NamedTuple):
     """Without moments of its own: it is only called in batch mode."""
     optimiser: optax.OptState
     updates: jax.Array
-    log_penalty: jax.Array
-    """log K."""
     eta: jax.Array
     """Fraction of the next batch that comes from the augmented buffer."""
+    penalty: jax.Array
+    """K."""
     feasible_fraction: jax.Array
     """Sum and count of the feasible fraction of uniform proposals, measured during warm-up."""
     returns: Returns
@@ -138,8 +121,8 @@ def init(learner: Aram, key: jax.Array, spec: Spec) -> NormalisedState:
         target_critic=critic,
         optimiser=learner.optimiser().init(params),
         updates=jnp.zeros((), jnp.int32),
-        log_penalty=jnp.asarray(math.log(learner.penalty), jnp.float32),
         eta=jnp.asarray(learner.eta, jnp.float32),
+        penalty=jnp.asarray(learner.penalty, jnp.float32),
         feasible_fraction=jnp.zeros(2, jnp.float32),
         returns=init_returns(spec.environments),
     )
@@ -155,31 +138,11 @@ def noise(learner: Aram, key: jax.Array, spec: Spec) -> UpdateNoise:
     return UpdateNoise(place / rows, normal[0], normal[1])
 
 
-def rejected_rows(observation: jax.Array, draw: Draw, outcome: Outcome) -> Transition:
-    """Return (s, a_i, [r, -1], s') for every proposal; only those of rejected proposals are stored."""
-    environments, count, size = draw.proposals.shape
-    repeated = jax.tree.map(
-        lambda rows: jnp.repeat(rows, count, axis=0),
-        (observation, outcome.reward, outcome.not_done, outcome.next_observation),
-    )
-    seen, paid, not_done, following = repeated
-    reward = jnp.stack([paid, -jnp.ones(environments * count)], axis=-1)
-    return Transition(seen, draw.proposals.reshape(-1, size), reward, not_done, following)
-
-
-def adapt(
-    learner: Aram, state: NormalisedState, spec: Spec, draw: Draw, outcome: Outcome, is_random: bool
-) -> NormalisedState:
-    """Add the rewards to the running returns and tune K to the target acceptance rate."""
+def observed(learner: Aram, state: NormalisedState, spec: Spec, outcome: Outcome) -> NormalisedState:
+    """Add the rewards to the running returns."""
     is_last = jnp.zeros_like(outcome.reward, bool) if outcome.is_last is None else outcome.is_last
     returns = observe_rewards(state.returns, outcome.reward, is_last, learner.gamma_of(spec))
-    state = state._replace(returns=returns)
-    if is_random or learner.target_acceptance is None or not learner.augmented:
-        return state
-    error = jnp.minimum(learner.target_acceptance - jnp.mean(draw.acceptance), LARGEST_ERROR)
-    log_penalty = state.log_penalty + PENALTY_RATE * draw.acceptance.size * error
-    least, largest = PENALTY_RANGE
-    return state._replace(log_penalty=jnp.clip(log_penalty, math.log(least), math.log(largest)))
+    return state._replace(returns=returns)
 
 
 # The preference as an input ------------------------------------------------------------------------------------------
@@ -271,7 +234,7 @@ def loss(
     own = jnp.concatenate([batch.observation, now.value], axis=-1)
     logits, _ = twins(frozen_critic, state.critic_moments, own, extra, False)
     value, rejection = mean_return(logits), jax.nn.sigmoid(logits[..., -1])
-    penalty = preference[:, 1] * jnp.exp(state.log_penalty)
+    penalty = preference[:, 1] * state.penalty
     worth = jnp.min(preference[:, 0] * value - penalty * rejection, axis=0)
     policy_loss = jnp.mean(alpha * now.log_density - worth)
     target_entropy = learner.entropy_target(state, spec)
@@ -283,7 +246,7 @@ def loss(
         "rejection": jnp.mean(rejection),
         "entropy": -jnp.mean(now.log_density),
         "alpha": alpha,
-        "penalty": jnp.exp(state.log_penalty),
+        "penalty": state.penalty,
         "return_scale": return_scale(state.returns),
     }
     if len(learner.buffers) == 2:

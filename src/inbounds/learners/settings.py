@@ -46,6 +46,7 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
 LAYERS = ("hidden", "flow_hidden")
 """Settings that are sizes of hidden layers."""
 BACKBONES = ("plain", "scaled", "normalised")
+SELF_LOOPS = ("followed", "discounted", "none")
 
 
 def require_valid(settings: Any, excluded: Mapping[str, Any] | None = None) -> None:
@@ -90,6 +91,11 @@ class NetworkSettings:
         require_valid(self)
 
 
+def usual_discount(horizon: int) -> float:
+    """Return the discount factor that suits episodes of this length: 1 - 5 / horizon, between 0.9 and 0.99."""
+    return min(max(1.0 - 5.0 / horizon, 0.9), 0.99)
+
+
 def require_consistent(settings: Any) -> None:
     """Reject combinations of ARAM's settings that contradict each other."""
     preference, has_supremum = (
@@ -105,12 +111,16 @@ def require_consistent(settings: Any) -> None:
         raise ConfigurationError(
             "a fixed preference leaves nothing to take a supremum over. Set preference_samples=1 and q_snapshots=0."
         )
-    has_own_buffer = settings.augmented and settings.dual_replay
+    if settings.self_loops not in SELF_LOOPS:
+        raise ConfigurationError(
+            f"self_loops={settings.self_loops!r} must be 'followed', 'discounted' or 'none'."
+        )
+    has_own_buffer = settings.self_loops != "none" and settings.dual_replay
     if not has_own_buffer and (settings.eta, settings.eta_decay) != (type(settings).eta, 1.0):
         raise ConfigurationError(
             f"eta={settings.eta} and eta_decay={settings.eta_decay} set how many self-loops a batch has, but only "
-            f"with augmented=True and dual_replay=True, which give self-loops a buffer of their own. Pass "
-            f"eta={type(settings).eta} and eta_decay=1.0, or both of these."
+            f"where self-loops have a buffer of their own. Pass eta={type(settings).eta} and eta_decay=1.0, or "
+            f"dual_replay=True and self_loops='followed'."
         )
     if settings.target_entropy is not None and settings.alpha is not None:
         raise ConfigurationError(
@@ -121,6 +131,11 @@ def require_consistent(settings: Any) -> None:
         raise ConfigurationError(f"backbone={settings.backbone!r} must be 'plain', 'scaled' or 'normalised'.")
     if settings.backbone != "normalised":
         return
+    if settings.self_loops == "discounted":
+        raise ConfigurationError(
+            "the normalised backbone has no discounted self-loops. Pass self_loops='followed' or 'none', or "
+            "backbone='scaled'."
+        )
     if has_supremum or settings.warm_start:
         raise ConfigurationError(
             "the normalised backbone has neither a supremum over critics nor a warm start. Pass "

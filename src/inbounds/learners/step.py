@@ -31,8 +31,8 @@ class Spec(NamedTuple):
     """Shift and scale of the observations inside the networks; None leaves them as they are."""
     reference_action: Reference | NDArray[np.float32] | None = None
     """The action that a warm start begins at: constant, or read from the observation."""
-    discount: float = 0.99
-    """Discount factor, for learners that have none of their own."""
+    horizon: int = 1_000
+    """Steps after which an episode is cut."""
     environments: int = 1
     """Environments of a seed that step together."""
 
@@ -46,12 +46,12 @@ class Spec(NamedTuple):
         shift: NDArray[np.float32] | None = None,
         scale: NDArray[np.float32] | None = None,
         reference_action: Reference | NDArray[np.float32] | None = None,
-        discount: float = 0.99,
+        horizon: int = 1_000,
     ) -> Spec:
         """Build a spec from the bounds of the action box and, where given, scales and a reference action."""
         box = ActionBox(np.asarray(low, np.float32), np.asarray(high, np.float32))
         inputs = None if shift is None or scale is None else InputScale(shift, scale)
-        return cls(observation_size, box, constraint, inputs, reference_action, discount)
+        return cls(observation_size, box, constraint, inputs, reference_action, horizon)
 
 
 class Outcome(NamedTuple):

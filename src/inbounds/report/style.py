@@ -55,6 +55,7 @@ TASK_NAMES = {
     "hopperleast": "HopperLeast",
     "walker2dpower": "Walker2dPower",
     "walker2dsine": "Walker2dSine",
+    "lunarlander": "LunarLander",
 }
 PARAMETERS: Any = {
     "font.size": 9,

@@ -47,7 +47,7 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
     Looked for: an environment that does not follow its seed, values that are not numbers, states in which no
     action is feasible, a set that never binds or that hardly any action satisfies, a set that fails in the compiled
     functions of training, units that do not fit, entries of the observation that are not what the constraint takes
-    them for, scales that networks dislike, and negative rewards. The report ends with the learner to try first.
+    them for, and scales that networks dislike. The report ends with the learner to try first.
     """
     if not isinstance(task, Task):
         raise ConfigurationError(
@@ -70,7 +70,7 @@ def check_task(task: Task, *, steps: int = 300, seed: int = 0) -> TaskReport:
         findings += about_rewards(task, played)
     order = ("problem", "warning", "note")
     ordered = tuple(sorted(findings, key=lambda finding: order.index(finding.level)))
-    first = recommended(task, share, played.rewards)
+    first = recommended(task, share)
     return TaskReport(task.name, task.constraint.formula(), ordered, len(played.rewards), share, first)
 
 
@@ -323,29 +323,6 @@ def about_rewards(task: Task, played: Played) -> Iterator[Finding]:
     if not np.isfinite(played.rewards).all():
         yield Finding("problem", "a reward is not a finite number", "Correct the environment's reward.")
         return
-    seen = task.training_reward(played.rewards)
-    is_lifted = task.ends_only_in_failure and not task.is_reward_scaled  # by ARAM itself, when it is trained
-    if seen.min() < 0 and not is_lifted:
-        lift = np.ceil(-10 * float(played.rewards.min()) / task.reward_divisor) / 10
-        if played.endings:
-            remedy = (
-                f"The environment ended {played.endings} episode(s) itself. If that is always failing, pass "
-                f"ends_only_in_failure=True, and ARAM lifts rewards by itself. If it may be success, lift nothing, or "
-                f"the way would be worth more than the goal: pay 0 for a step and something at the goal, if you can "
-                f"(discounting brings it near), or go on and watch the valid action rate."
-            )
-        else:
-            remedy = (
-                f"Pass reward_shift={lift:g} or more (ARAM's guarantee asks for rewards that are not negative), unless "
-                f"episodes can end by success; or, if they never end early or end only by failing, "
-                f"ends_only_in_failure=True, and ARAM lifts them by itself."
-            )
-        yield Finding(
-            "warning",
-            f"training rewards are negative (down to {seen.min():.3g}): a rejected proposal pays 0 and would look "
-            f"better than acting",
-            remedy,
-        )
     if np.ptp(played.rewards) == 0 and len(played.rewards) > 1 and not played.endings:
         yield Finding(
             "warning",

@@ -42,7 +42,7 @@ from inbounds.tasks.gymnasium_task import (
     with_places,
 )
 from inbounds.tasks.named_parts import Flattening, Part, flattening_of_space, reads_previous_action
-from inbounds.tasks.task import Task, require_discount, require_reward_scale, require_task_name
+from inbounds.tasks.task import Task, require_reward_scale, require_task_name
 
 if TYPE_CHECKING:
     Observe = Callable[[Any], jax.Array | Mapping[str, jax.Array]]
@@ -62,7 +62,6 @@ def from_compiled(
     reward_shift: float = 0.0,
     first_previous_action: Any = None,
     ends_only_in_failure: bool = False,
-    discount: float = 0.99,
     reference_action: Any = None,
 ) -> Task:
     """Return the task of an environment that is written as pure JAX functions (`ib.CompiledEnvironment`).
@@ -82,12 +81,10 @@ def from_compiled(
         reward_shift: see `ib.Task`.
         first_previous_action: see `ib.Task`.
         ends_only_in_failure: see `ib.Task`.
-        discount: see `ib.Task`.
         reference_action: see `ib.Task`.
     """
     task_name = require_task_name(type(environment).__name__ if name is None else name)
     require_reward_scale(reward_divisor, reward_shift, ends_only_in_failure)
-    require_discount(discount)
     require_protocol(environment, task_name)
     low, high = bounds_of_entries(action_low, action_high, environment.action_size, task_name)
     space = gymnasium.spaces.Box(low, high, dtype=np.float32)
@@ -125,7 +122,6 @@ def from_compiled(
         action_names=entry_names(actions.named_sizes()),
         observation_parts=interface.observation_parts,
         ends_only_in_failure=ends_only_in_failure,
-        discount=float(discount),
         is_reward_scaled=(reward_divisor, reward_shift) != (1.0, 0.0),
         reference_action=sensible_start(reference_action, interface, bounds, task_name),
     )

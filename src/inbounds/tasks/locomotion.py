@@ -72,7 +72,6 @@ class LocomotionSpec:
     camera: tuple[float, float, tuple[float, float, float], int]
     """Distance in metres, elevation in degrees, where to look, and the body to follow (-1: none)."""
     reward_shift: float = 0.0
-    discount: float = 0.99
     evaluation_episodes: int = 10
 
 
@@ -288,7 +287,6 @@ SPECS = {
             action_names=torques((200, 200), ("shoulder", "elbow")),
             camera=(0.85, -90.0, (0.0, 0.0, 0.0), -1),
             reward_shift=1.0,
-            discount=0.9,  # measured: with 0.99 the return after as many steps is lower by a quarter
             evaluation_episodes=100,
         ),
         LocomotionSpec(
@@ -389,7 +387,6 @@ def task_of(spec: LocomotionSpec) -> Task:
         host=host,
         compiled=None,
         ends_only_in_failure=True,
-        discount=spec.discount,
         evaluation_episodes=spec.evaluation_episodes,
         make_environment=make_environment,
         observation_names=spec.observation_names,

@@ -116,7 +116,6 @@ def network_task(name: str) -> Task:
         source=f"NSFnet with {layout.flows} flows (appendix on experimental configurations)",
         environment_id=layout.environment_id,
         ends_only_in_failure=True,
-        discount=0.5,  # queues forget within seconds: what comes later only hides how actions differ
         evaluation_episodes=5,  # of 1,000 steps each: they differ by a thousandth
         observation_names=tuple(
             f"{feature} of sender 1 [{unit}], {ago} interval{'s' if ago > 1 else ''} ago"

@@ -25,8 +25,8 @@ def measured_scales(
     An entry that does not vary keeps the scale 1, and one that is rarely far from its mean (a contact force) a tenth of
     its largest distance, so that networks meet nothing beyond 10. The divisor of rewards is their deviation, or
     a tenth of their mean size where they hardly vary, since values that are all alike need no magnification;
-    where episodes end only in failure, the shift lets an average step of those met pay one deviation: if rewards are
-    negative, an action that is turned down, which earns nothing, is worth more than one that acts.
+    where episodes end only in failure, the shift lets an average step of those met pay one deviation, so that going on
+    is worth more than failing.
     """
     if steps < 2:
         raise ConfigurationError(f"steps={steps} is too few to measure a deviation. Take some hundreds.")

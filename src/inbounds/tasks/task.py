@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inbounds.errors import ConfigurationError, UnknownNameError
-from inbounds.limits import is_number
 from inbounds.tasks.registry import TASKS
 
 if TYPE_CHECKING:
@@ -61,9 +60,6 @@ class Task:
     observation_scale: NDArray[np.float32] | None = None
     ends_only_in_failure: bool = False
     """Episodes never end before the horizon, or only in failure: lifting all rewards does not change what is best."""
-    discount: float = 0.99
-    """What a reward one step later is worth, for learners that leave it to the task. Where effects of an action fade
-    within a few steps, less shows better how actions differ."""
     evaluation_episodes: int = 10
     """Episodes that evaluate a policy while it learns, unless a run passes `episodes`; many where they are short."""
     is_evaluated_on_host: bool = False
@@ -87,7 +83,6 @@ class Task:
         reward_shift: float = 0.0,
         first_previous_action: Any = None,
         ends_only_in_failure: bool = False,
-        discount: float = 0.99,
         reference_action: Any = None,
     ) -> None:
         """Pair an environment with its constraint.
@@ -113,15 +108,12 @@ class Task:
                 moved into the box, by default.
             ends_only_in_failure: whether episodes never end before the horizon, or only by failing (a robot has
                 fallen), and not by success: then learners may lift all rewards above zero, as they would like.
-            discount: what a reward one step later is worth, for learners that leave it to the task, as ARAM does.
-                Where effects of an action fade within a few steps, 0.9 shows better than 0.99 how actions differ.
             reference_action: an action that is known to be sensible, or `ib.obs[...]` where the observation holds one
                 (the present allocation, say); policies begin narrowly around it.
         """
         from inbounds.tasks.gymnasium_task import parts_from_gymnasium
 
         require_reward_scale(reward_divisor, reward_shift, ends_only_in_failure)
-        require_discount(discount)
         parts = parts_from_gymnasium(
             environment,
             constraint,
@@ -140,7 +132,6 @@ class Task:
             "reward_shift": float(reward_shift),
             "is_reward_scaled": (reward_divisor, reward_shift) != (1.0, 0.0),
             "ends_only_in_failure": ends_only_in_failure,
-            "discount": float(discount),
         }
         for field, value in {**defaults, **parts, **rewards}.items():
             object.__setattr__(self, field, value)
@@ -227,12 +218,6 @@ def require_task_name(name: Any) -> str:
             f'another one, such as name="my-{name.lower()}".'
         )
     return str(name)
-
-
-def require_discount(discount: Any) -> None:
-    """Refuse a value that is not a discount factor."""
-    if not (is_number(discount) and 0 <= discount < 1):
-        raise ConfigurationError(f"discount={discount!r} is not a number in [0, 1). Pass one, such as 0.99.")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -9,9 +9,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from inbounds.constraints import Box, Constraint, Intersection, Oracle, Shell, Union
 from inbounds.tasks.task import Task
 
@@ -32,21 +29,13 @@ THIN_SET = Recommendation(
     "the set is so thin that proposals are never accepted. It learns from projections instead; so does 'dpre', whose "
     "policy is deterministic.",
 )
-NEGATIVE_REWARDS = Recommendation(
-    "sac",
-    "rewards are negative and nothing lifts them, so that ARAM may prefer a rejected proposal, which pays 0. Where "
-    "episodes end only in failure, say so (ends_only_in_failure=True) and take 'aram'. Its preset 'normalised' takes "
-    "rewards of any sign, but has been tried on short runs only.",
-)
 FUNCTION = Recommendation(
-    "aram", "only a function tells what is allowed: ARAM asks it about proposals and seldom projects."
+    "aram",
+    "only a function tells what is allowed, and projecting asks it many times. With proposals=100, ARAM asks it about "
+    "proposals and seldom projects.",
 )
 PIECES = Recommendation(
     "aram", "the set is not convex, and a projection may jump from one part of it to another."
-)
-NEGATIVE_REWARDS_IN_PIECES = NEGATIVE_REWARDS._replace(
-    reason=f"{NEGATIVE_REWARDS.reason} The set is not convex, and its projection may jump from one part to another: "
-    f"train 'aram' beside it and compare."
 )
 USUAL = Recommendation(
     "aram",
@@ -55,25 +44,21 @@ USUAL = Recommendation(
 )
 
 
-def recommended(task: Task, share: float | None, rewards: NDArray[np.float64]) -> Recommendation:
+def recommended(task: Task, share: float | None) -> Recommendation:
     """Return the learner to try first.
 
     Args:
         task: what is solved.
         share: share of uniform actions of the box that are feasible, over visited states; None if unknown.
-        rewards: what uniformly feasible actions earned, in the environment's own reward.
     """
     members = tuple(every_member(task.constraint))
-    is_lifted = task.ends_only_in_failure and not task.is_reward_scaled
     if share == 1.0 and all(isinstance(member, Box) for member in members):
         return NO_LIMIT
     if share is not None and share < THIN:
         return THIN_SET
-    is_in_pieces = any(isinstance(member, Union | Shell) for member in members)
-    if not is_lifted and len(rewards) and task.training_reward(rewards).min() < 0:
-        return NEGATIVE_REWARDS_IN_PIECES if is_in_pieces else NEGATIVE_REWARDS
     if any(isinstance(member, Oracle) for member in members):
         return FUNCTION
+    is_in_pieces = any(isinstance(member, Union | Shell) for member in members)
     return PIECES if is_in_pieces else USUAL
 
 

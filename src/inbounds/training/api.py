@@ -291,5 +291,6 @@ class RewardWarning:
                 f"a training reward of {lowest:.3g} was seen. The augmented MDP has the task's optimal policies only "
                 f"if rewards are not negative, since a rejected proposal earns 0. Where episodes never end early or "
                 f"end only in failure, tell the task so (`ends_only_in_failure`) and rewards are lifted, or raise "
-                f"`reward_shift` where the task sets it. Elsewhere train ib.Sac(); `inbounds.check_task` says more."
+                f"`reward_shift` where the task sets it. Elsewhere train ib.Aram(), whose followed "
+                f"self-loops need no sign of rewards."
             )

@@ -355,7 +355,7 @@ def spec_of(task: Task) -> Spec:
         task.observation_shift,
         task.observation_scale,
         task.reference_action,
-        task.discount,
+        task.horizon,
     )
 
 

@@ -123,7 +123,6 @@ def described_task(task: Task) -> dict[str, Any]:
         "observation_size": task.observation_size,
         "observation_parts": task.observation_parts,
         "reference_action": reference.to_json() if isinstance(reference, Reference) else reference,
-        "discount": task.discount,
         "horizon": task.horizon,
         "action_low": task.action_low,
         "action_high": task.action_high,
