@@ -22,7 +22,10 @@ import numpy as np
 import pytest
 
 import inbounds as ib
+from inbounds.cli import audit as cli_audit
 from inbounds.cli import calls
+from inbounds.cli import evaluate as cli_evaluate
+from inbounds.cli import render as cli_render
 from inbounds.cli.main import main
 from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError, UnknownNameError
 from inbounds.experiments.results import collect_run
@@ -230,6 +233,15 @@ def test_a_run_is_not_evaluated_on_its_task_after_this_was_edited(
         object.__setattr__(edited, field, value)
     with pytest.raises(ConfigurationError, match=rf"was trained with {name} .*Pass the task as it was"):
         ib.evaluate(trained.run, edited, episodes=3)
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [ib.evaluate, ib.render, ib.audit, cli_evaluate.Options, cli_render.Options, cli_audit.Options],
+    ids=lambda taken: f"{taken.__module__}.{taken.__name__}",
+)
+def test_no_public_call_and_no_command_has_a_preference_of_its_own(taken: Any) -> None:
+    assert inspect.signature(taken).parameters["preference"].default is None
 
 
 def test_a_run_is_neither_evaluated_nor_shown_on_another_task(

@@ -65,8 +65,8 @@ class Options:
     """Seed of the environment and of the policy's draws."""
     deterministic: bool = False
     """Ask for the deterministic action."""
-    preference: tuple[float, float] = (0.9, 0.1)
-    """Preference of a preference-conditioned policy."""
+    preference: tuple[float, float] | None = None
+    """Preference of a preference-conditioned policy; by default that of the run or export."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Write certificate.json and certificate.html there."""
     interpreter: Annotated[str | None, tyro.conf.arg(metavar="PYTHON")] = None
