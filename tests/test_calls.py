@@ -32,6 +32,7 @@ from inbounds.experiments.results import collect_run
 from inbounds.tasks.gymnasium_processes import pickled, unpickled
 from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_place, own_task, task_of_cell
 from inbounds.training.config import TrainingConfig
+from inbounds.training.record import RunFolder, require_same_constraint
 from inbounds.training.summary import MetricsRow, RunSummary
 
 OWN = """
@@ -360,6 +361,44 @@ def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in set(sys.modules) - known:
         if name.startswith("beside"):
             del sys.modules[name]
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_a_function_is_the_same_limit_under_every_path_to_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "beside_package"
+    place.mkdir()
+    limit = "def allowed(observation, action):\n    return bool(action[0] >= -0.5)\n\n\n"
+    own = OWN.replace("class Pump", f"{limit}class Pump").replace(
+        "ib.Ball(radius=0.5)", "ib.Oracle(allowed, 2)"
+    )
+    script = "\n\nif __name__ == '__main__':\n    import sys\n    print(ib.evaluate(sys.argv[1], task, episodes=1))\n"
+    (place / "beside_limits.py").write_text(own + script)
+    (place / "beside_others.py").write_text(own)
+    monkeypatch.chdir(tmp_path)
+    run = ib.train(named_task("beside_package/beside_limits.py:task"), SAC, out=tmp_path / "run", **TINY)
+    recorded = RunFolder(run.path).config()
+    assert recorded["constraint"]["function"] == "beside_limits:allowed"
+    again = named_task("beside_package.beside_limits:task")
+    require_same_constraint(again, recorded, run.path)
+    assert ib.evaluate(run, again, episodes=1).worst_violation <= 0
+    ib.train(again, SAC, out=run.path, resume=True, progress=False, steps=50)
+    with pytest.raises(ConfigurationError, match="under another constraint"):
+        require_same_constraint(named_task("beside_package.beside_others:task"), recorded, run.path)
+    longer = {"constraint": {**recorded["constraint"], "function": "beside_package.beside_limits:allowed"}}
+    require_same_constraint(named_task("beside_package/beside_limits.py:task"), longer, run.path)
+    for name in ("elsewhere.beside_limits:allowed", "beside_limits:other", "no_file:allowed", 3):
+        other = {"constraint": {**recorded["constraint"], "function": name}}
+        with pytest.raises(ConfigurationError, match="under another constraint"):
+            require_same_constraint(again, other, run.path)
+    told = subprocess.run(
+        [sys.executable, "beside_package/beside_limits.py", str(run.path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0 and "worst violation    0" in told.stdout, told.stderr
 
 
 @pytest.mark.usefixtures("own_imports")
