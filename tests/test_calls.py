@@ -34,6 +34,7 @@ from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_place, o
 from inbounds.training.config import TrainingConfig
 from inbounds.training.record import RunFolder, require_same_constraint
 from inbounds.training.summary import MetricsRow, RunSummary
+from tests.deploy.run_folders import random_run
 
 OWN = """
 import gymnasium
@@ -643,10 +644,52 @@ def test_paths_are_those_from_where_a_command_began_though_the_task_changes_the_
     run("evaluate", "runs/one", "runs/two", named, "--episodes", "2", "--actions", "5")
     assert "wrote runs/one/evaluation.json" in capsys.readouterr().out
     assert all((tmp_path / "runs" / out / "evaluation.json").is_file() for out in ("one", "two"))
+    run(
+        "train",
+        named,
+        "--resume",
+        "runs/one",
+        "--steps",
+        "80",
+        "--no-references",
+        "--no-tensorboard",
+        "--plain",
+    )
     run("render", "runs/one", named, "--out", "one.gif")
     run("report", "runs", named, "--out", "page.html")
     assert (tmp_path / "one.gif").is_file() and (tmp_path / "page.html").is_file()
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_an_audited_policy_is_found_from_where_the_command_began_though_the_task_leaves_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    leaving = f"import os\n\nos.chdir({str(tmp_path / 'elsewhere')!r})\n"
+    (tmp_path / "beside_leaving.py").write_text(leaving + OWN)
+    (tmp_path / "beside_policy.py").write_text("def rest(observation):\n    return [0.0, 0.0]\n")
+    task = named_task(f"{tmp_path / 'beside_leaving.py'}:task")
+    random_run(tmp_path / "runs" / "one", task.constraint, 2, 2, task="Pump 2")
+    (tmp_path / "python").symlink_to(sys.executable)
+    for policy in ("runs/one", "beside_policy.py:rest", "beside_policy:rest"):
+        monkeypatch.chdir(tmp_path)
+        options = ["--steps", "5", "--out", "found", "--interpreter", "./python"]
+        assert main(["audit", policy, "beside_leaving.py:task", *options]) == 0
+        certificate = json.loads((tmp_path / "found" / "certificate.json").read_text())
+        assert certificate["passed"] and certificate["policy"] == Path(policy).name
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("named", "found"), [("./python", True), ("python3", False), ("pkg.module:act", False)]
+)
+def test_only_what_exists_is_made_a_path_from_the_root_on(
+    named: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert cli_audit.from_here(named) == (str(tmp_path / "python") if found else named)
 
 
 @pytest.mark.parametrize(

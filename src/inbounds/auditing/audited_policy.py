@@ -177,7 +177,7 @@ def open_policy(
                 notes=("time was measured inside the process of stable-baselines3",),
             )
     elif ":" in str(policy) and not path.exists():
-        yield _from_object(imported(str(policy)), deterministic, str(policy))
+        yield _from_object(imported(str(policy)), deterministic, path.name)
     else:
         missing = "" if path.exists() else ", because it does not exist"
         raise InvalidInputError(
