@@ -22,14 +22,19 @@ import numpy as np
 import pytest
 
 import inbounds as ib
+from inbounds.cli import audit as cli_audit
 from inbounds.cli import calls
+from inbounds.cli import evaluate as cli_evaluate
+from inbounds.cli import render as cli_render
 from inbounds.cli.main import main
 from inbounds.errors import ConfigurationError, InboundsError, InvalidInputError, UnknownNameError
 from inbounds.experiments.results import collect_run
 from inbounds.tasks.gymnasium_processes import pickled, unpickled
 from inbounds.tasks.named_tasks import OWN_TASK, label, named_task, own_place, own_task, task_of_cell
 from inbounds.training.config import TrainingConfig
+from inbounds.training.record import RunFolder, require_same_constraint
 from inbounds.training.summary import MetricsRow, RunSummary
+from tests.deploy.run_folders import random_run
 
 OWN = """
 import gymnasium
@@ -232,6 +237,15 @@ def test_a_run_is_not_evaluated_on_its_task_after_this_was_edited(
         ib.evaluate(trained.run, edited, episodes=3)
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [ib.evaluate, ib.render, ib.audit, cli_evaluate.Options, cli_render.Options, cli_audit.Options],
+    ids=lambda taken: f"{taken.__module__}.{taken.__name__}",
+)
+def test_no_public_call_and_no_command_has_a_preference_of_its_own(taken: Any) -> None:
+    assert inspect.signature(taken).parameters["preference"].default is None
+
+
 def test_a_run_is_neither_evaluated_nor_shown_on_another_task(
     trained: Trained, file: Path, tmp_path: Path
 ) -> None:
@@ -348,6 +362,44 @@ def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in set(sys.modules) - known:
         if name.startswith("beside"):
             del sys.modules[name]
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_a_function_is_the_same_limit_under_every_path_to_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "beside_package"
+    place.mkdir()
+    limit = "def allowed(observation, action):\n    return bool(action[0] >= -0.5)\n\n\n"
+    own = OWN.replace("class Pump", f"{limit}class Pump").replace(
+        "ib.Ball(radius=0.5)", "ib.Oracle(allowed, 2)"
+    )
+    script = "\n\nif __name__ == '__main__':\n    import sys\n    print(ib.evaluate(sys.argv[1], task, episodes=1))\n"
+    (place / "beside_limits.py").write_text(own + script)
+    (place / "beside_others.py").write_text(own)
+    monkeypatch.chdir(tmp_path)
+    run = ib.train(named_task("beside_package/beside_limits.py:task"), SAC, out=tmp_path / "run", **TINY)
+    recorded = RunFolder(run.path).config()
+    assert recorded["constraint"]["function"] == "beside_limits:allowed"
+    again = named_task("beside_package.beside_limits:task")
+    require_same_constraint(again, recorded, run.path)
+    assert ib.evaluate(run, again, episodes=1).worst_violation <= 0
+    ib.train(again, SAC, out=run.path, resume=True, progress=False, steps=50)
+    with pytest.raises(ConfigurationError, match="under another constraint"):
+        require_same_constraint(named_task("beside_package.beside_others:task"), recorded, run.path)
+    longer = {"constraint": {**recorded["constraint"], "function": "beside_package.beside_limits:allowed"}}
+    require_same_constraint(named_task("beside_package/beside_limits.py:task"), longer, run.path)
+    for name in ("elsewhere.beside_limits:allowed", "beside_limits:other", "no_file:allowed", 3):
+        other = {"constraint": {**recorded["constraint"], "function": name}}
+        with pytest.raises(ConfigurationError, match="under another constraint"):
+            require_same_constraint(again, other, run.path)
+    told = subprocess.run(
+        [sys.executable, "beside_package/beside_limits.py", str(run.path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0 and "worst violation    0" in told.stdout, told.stderr
 
 
 @pytest.mark.usefixtures("own_imports")
@@ -592,10 +644,52 @@ def test_paths_are_those_from_where_a_command_began_though_the_task_changes_the_
     run("evaluate", "runs/one", "runs/two", named, "--episodes", "2", "--actions", "5")
     assert "wrote runs/one/evaluation.json" in capsys.readouterr().out
     assert all((tmp_path / "runs" / out / "evaluation.json").is_file() for out in ("one", "two"))
+    run(
+        "train",
+        named,
+        "--resume",
+        "runs/one",
+        "--steps",
+        "80",
+        "--no-references",
+        "--no-tensorboard",
+        "--plain",
+    )
     run("render", "runs/one", named, "--out", "one.gif")
     run("report", "runs", named, "--out", "page.html")
     assert (tmp_path / "one.gif").is_file() and (tmp_path / "page.html").is_file()
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.usefixtures("own_imports")
+def test_an_audited_policy_is_found_from_where_the_command_began_though_the_task_leaves_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    leaving = f"import os\n\nos.chdir({str(tmp_path / 'elsewhere')!r})\n"
+    (tmp_path / "beside_leaving.py").write_text(leaving + OWN)
+    (tmp_path / "beside_policy.py").write_text("def rest(observation):\n    return [0.0, 0.0]\n")
+    task = named_task(f"{tmp_path / 'beside_leaving.py'}:task")
+    random_run(tmp_path / "runs" / "one", task.constraint, 2, 2, task="Pump 2")
+    (tmp_path / "python").symlink_to(sys.executable)
+    for policy in ("runs/one", "beside_policy.py:rest", "beside_policy:rest"):
+        monkeypatch.chdir(tmp_path)
+        options = ["--steps", "5", "--out", "found", "--interpreter", "./python"]
+        assert main(["audit", policy, "beside_leaving.py:task", *options]) == 0
+        certificate = json.loads((tmp_path / "found" / "certificate.json").read_text())
+        assert certificate["passed"] and certificate["policy"] == Path(policy).name
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("named", "found"), [("./python", True), ("python3", False), ("pkg.module:act", False)]
+)
+def test_only_what_exists_is_made_a_path_from_the_root_on(
+    named: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert cli_audit.from_here(named) == (str(tmp_path / "python") if found else named)
 
 
 @pytest.mark.parametrize(

@@ -305,11 +305,12 @@ def _evaluate_quickly(evaluate_one: Callable[..., None]) -> Callable[..., None]:
     from inbounds.evaluation import protocol
     from inbounds.evaluation.protocol import SolverCalls
 
-    def found(opened: Any, episodes: int, preference: tuple[float, float]) -> protocol.FinalEvaluation:
+    def found(opened: Any, episodes: int, preference: Any) -> protocol.FinalEvaluation:
+        assert preference is None  # that of the run
         one = np.zeros(1)
         calls = SolverCalls((), {}, (0,), 0)
         return protocol.FinalEvaluation(
-            (0,), 1, preference, np.zeros((1, 1)), one, one, one, None, 0.0, calls
+            (0,), 1, (0.9, 0.1), np.zeros((1, 1)), one, one, one, None, 0.0, calls
         )
 
     def quickly(terminal: Any, opened: Any, options: Any) -> None:

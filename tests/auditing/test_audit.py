@@ -16,6 +16,8 @@ from inbounds.auditing.audit import audit
 from inbounds.cli.audit import page
 from inbounds.cli.main import main
 from inbounds.errors import CheckpointError, ConfigurationError, InvalidInputError, MissingDependencyError
+from inbounds.policies.heads import SquashedGaussian
+from tests.deploy.run_folders import random_network, write_run
 
 PUBLISHED = Path(__file__).parents[2] / "policies" / "reacher"
 TASK = ib.make("reacher")  # sum of squares <= 0.05
@@ -161,6 +163,35 @@ def test_an_exported_policy_passes_as_a_folder_and_as_a_graph(tmp_path: Path) ->
     assert folder.is_passed and graph.is_passed
     assert folder.acceptance == pytest.approx(graph.acceptance, abs=0.2)
     assert graph.own_projections == folder.own_projections == 0
+
+
+def test_a_policy_is_audited_at_its_own_preference_and_a_graph_that_knows_none_asks_for_it(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("onnx")
+    size, many = TASK.observation_size, SquashedGaussian(4, preference_size=2, min_return_weight=0.95)
+    run = write_run(
+        tmp_path / "run",
+        TASK.constraint,
+        random_network(np.random.default_rng(0), (size + 2, 8, 4)),
+        observation_size=size,
+        low=TASK.action_low,
+        high=TASK.action_high,
+        head=many,
+    )
+    config = json.loads((run / "config.json").read_text())
+    config["training"]["preference"] = [0.97, 0.03]
+    (run / "config.json").write_text(json.dumps(config))
+    assert audit(run, TASK, steps=3).is_passed  # (0.9, 0.1) was not learnt
+    graph = ib.export(run, tmp_path / "exported").path / "policy.onnx"
+    returns = [
+        audit(graph, TASK, episodes=1, preference=at).mean_return for at in (None, (0.97, 0.03), (1.0, 0.0))
+    ]
+    assert returns[0] == returns[1] != returns[2]
+    (graph.parent / "policy.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"no policy\.json beside it .* --preference 0\.9 0\.1"):
+        audit(graph, TASK, steps=1)
+    assert audit(graph, TASK, steps=1, preference=(0.97, 0.03)).is_passed
 
 
 def test_a_zip_is_opened_in_a_process_of_its_own_and_nothing_of_it_runs(tmp_path: Path) -> None:

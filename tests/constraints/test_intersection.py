@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+import inbounds as ib
 from inbounds.constraints import (
     Ball,
     Box,
@@ -25,6 +27,7 @@ from inbounds.constraints import (
     intersect,
     obs,
 )
+from inbounds.constraints.situation import read_situation
 from inbounds.errors import ConstraintError, EmptySetError
 from tests.constraints import exact_projection as exact
 from tests.slices import quick_slice
@@ -280,3 +283,24 @@ def test_a_compiled_violation_belongs_to_its_own_action_in_large_batches(count: 
     np.testing.assert_allclose(
         jax.jit(lambda batch: joint.violation(None, batch))(actions), expected, rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("count", [None, 3])
+def test_a_walk_in_many_dimensions_measures_only_members_that_shorten_its_chord(
+    count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, size, measured = np.random.default_rng(0), 48, []
+    kinds = (ib.PowerBudget, ib.WeightedL1)
+    members = [kinds[k % 2](rng.uniform(0.5, 2.0, size), 0.3 * size) for k in range(20)]
+    members += [ib.Ball(radius_squared=0.3 * size), ib.Box(-np.ones(size), np.ones(size))]
+    joined = functools.reduce(operator.and_, members)
+    at = read_situation(np.zeros(1), None, None)
+    point = np.zeros(size) if count is None else rng.uniform(-0.05, 0.05, (count, size))
+    way = rng.normal(size=point.shape)
+    ends = [member.chord(at, point, way) for member in members]
+    for kind in kinds:
+        real = kind.reach
+        monkeypatch.setattr(kind, "reach", lambda *given, real=real: measured.append(1) or real(*given))
+    for found, own in zip(joined.chord(at, point, way), zip(*ends, strict=True), strict=True):
+        np.testing.assert_array_equal(found, np.min(own, axis=0))
+    assert 0 < len(measured) <= 20  # of two for each of twenty members

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from inbounds.constraints import threshold
 from inbounds.constraints.threshold import MANY_ENTRIES, Ramps, convex_reach, crossing
 
 
@@ -119,3 +120,22 @@ def test_the_reach_among_many_entries_is_that_of_comparing_them_all(monkeypatch:
     halved = convex_reach(np, np.zeros(20), kinks, -rise, rise, bound)
     monkeypatch.setattr("inbounds.constraints.threshold.MANY_ENTRIES", 1000)
     np.testing.assert_array_equal(halved, convex_reach(np, np.zeros(20), kinks, -rise, rise, bound))
+
+
+def test_halving_ends_where_no_moment_is_left_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    ramps = random_ramps(rng, (200,))
+    starts, stops = ((ramps.intercept - part) / ramps.rate for part in (ramps.begin, ramps.end))
+    moments, real, sums = np.concatenate([starts, stops]), threshold.total, []
+    monkeypatch.setattr(threshold, "total", lambda xp, values: sums.append(1) or real(xp, values))
+    bottom, top = (float(np.sum(part)) for part in (ramps.end, ramps.begin))
+    for target in (bottom - 1.0, bottom, 0.5 * (bottom + top), top, top + 1.0):
+        last, following = threshold._bracket_by_halving(np, ramps, moments, np.asarray(target))
+        heights = np.array([height(ramps, moment) for moment in moments])
+        if bottom < target < top:
+            assert (
+                last[0] == moments[heights >= target].max()
+                and following[0] == moments[heights < target].min()
+            )
+            assert len(sums) < 60
+        sums.clear()

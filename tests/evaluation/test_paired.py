@@ -19,6 +19,7 @@ from inbounds.training.record import RunFolder
 from tests.experiments.probe import RejectingPolicy, probe_task, spec_of
 
 TASK = ib.make("bss3z")
+RECORDED = RunFolder(Path(__file__).parents[2] / "policies" / "bss3z")
 
 
 def run_of(warm_start: bool) -> TrainedRun:
@@ -32,7 +33,7 @@ def run_of(warm_start: bool) -> TrainedRun:
         reference_action=TASK.reference_action,
     )
     states = jax.vmap(lambda key: learner.init(key, spec))(seed_keys(0, 2))
-    return TrainedRun(RunFolder(Path("unused")), TASK, learner, spec, (0, 1), states, 0)
+    return TrainedRun(RECORDED, TASK, learner, spec, (0, 1), states, 0)
 
 
 @pytest.mark.slow
@@ -51,9 +52,7 @@ def test_a_policy_that_moves_bikes_about_is_worse() -> None:
 
 def test_the_draws_of_a_seed_are_the_same_alone_and_beside_others() -> None:
     task = probe_task(1.0)
-    run = TrainedRun(
-        RunFolder(Path("unused")), task, RejectingPolicy(), spec_of(task), (0, 1), np.zeros(2), None
-    )
+    run = TrainedRun(RECORDED, task, RejectingPolicy(), spec_of(task), (0, 1), np.zeros(2), None)
     both = compare_with_reference(run, "uniform", episodes=2).differences
     alone = compare_with_reference(run.only(1), "uniform", episodes=2).differences
     np.testing.assert_array_equal(alone[0], both[1])
@@ -82,7 +81,5 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy() -> None:
 def test_the_memory_of_a_comparison_does_not_grow_with_the_horizon() -> None:
     task = probe_task(1.0)
     endless = dataclasses.replace(task, horizon=10**12)  # a key per step would take terabytes
-    run = TrainedRun(
-        RunFolder(Path("unused")), endless, RejectingPolicy(), spec_of(task), (0,), np.zeros(1), None
-    )
+    run = TrainedRun(RECORDED, endless, RejectingPolicy(), spec_of(task), (0,), np.zeros(1), None)
     assert compare_with_reference(run, "uniform", episodes=2).differences.shape == (1, 2)

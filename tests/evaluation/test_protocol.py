@@ -95,6 +95,22 @@ def test_learnt_preferences_are_evaluated_and_swept_and_other_policies_need_none
     assert evaluate_run(probe_run(tmp_path / "other", 0.5), 1, (0.5, 0.5)).episodes == 1
 
 
+@pytest.mark.parametrize(
+    ("learner", "changes", "recorded"),
+    [
+        (PreferringPolicy(), {"training": {"preference": [0.95, 0.05]}}, (0.95, 0.05)),
+        (None, {"learner": {"name": "sosac", "preference": [0.5, 0.5]}}, (0.5, 0.5)),
+        (None, {}, (0.9, 0.1)),
+    ],
+)
+def test_a_run_is_evaluated_at_its_own_preference_unless_another_one_is_named(
+    learner: Any, changes: dict[str, Any], recorded: Any, tmp_path: Path
+) -> None:
+    folder = RunFolder(write_run(tmp_path / "run", task="probe", changes=changes))
+    run = dataclasses.replace(probe_run(tmp_path / "other", 0.5, learner), folder=folder)
+    assert evaluate_run(run, 1).preference == recorded and evaluate_run(run, 1, (1, 0)).preference == (1, 0)
+
+
 @pytest.mark.parametrize(("at_once", "expected"), [(2**18, 3 * HORIZON), (3 * 2 * 100 * 2, 3 * 2), (1, 3)])
 def test_samples_are_evaluated_in_blocks_that_never_exceed_an_episode(
     at_once: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

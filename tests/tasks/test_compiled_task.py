@@ -88,6 +88,13 @@ class RandomisingWrapper(AutoResetWrapper):
     """A wrapper of the user, which neither cuts nor resets."""
 
 
+class RandomisedCart(Cart):
+    """A wrapper of the user that passes on what it wraps."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+
 def speed_and_budget(state: State) -> dict[str, jax.Array]:
     return {"speed": state.data.qvel, "budget": state.info["budget"]}
 
@@ -289,13 +296,19 @@ def test_a_compiled_task_of_the_user_is_not_called_like_one_of_ours() -> None:
     for make in (
         lambda: ib.from_compiled(Flat(), name="hopper"),
         lambda: ib.from_compiled(type("Ant", (Flat,), {})()),
-        lambda: ib.from_mjx(type("Reacher", (Cart,), {})()),
+        lambda: ib.from_mjx(Cart(), name="Reacher"),
     ):
         with pytest.raises(
             ConfigurationError, match=r'one of our tasks.* Pass another one, such as name="my-'
         ):
             make()
     assert ib.from_mjx(type("Reacher", (Cart,), {})(), name="my-reacher").name == "my-reacher"
+
+
+def test_what_a_package_calls_like_one_of_our_tasks_needs_no_name() -> None:
+    ant = type("Ant", (Cart,), {})()
+    assert ib.from_brax(ant).name == "brax-ant" and ib.from_mjx(ant).name == "playground-ant"
+    assert ib.from_brax(Cart()).name == "cart" and ib.from_mjx(RandomisedCart(ant)).name == "playground-ant"
 
 
 def flat(**values: float) -> ib.Task:

@@ -311,3 +311,58 @@ def test_environments_of_a_vector_keep_their_own_sets() -> None:
     sent = [envs.step(np.stack([OUT, OUT]))[4]["executed_action"].max(axis=-1) for _ in range(3)]
     assert np.stack(sent).ravel() == pytest.approx([0.1, 0.5, 0.5, 0.1, 0.5, 0.5])
     envs.close()
+
+
+def longer(env: Any) -> Any:
+    space = gymnasium.spaces.Box(-9.0, 9.0, (3,))
+    return gymnasium.wrappers.TransformObservation(env, lambda seen: np.append(seen, np.float32(0.0)), space)
+
+
+class Stating(Counter):
+    """Publishes a set as its attribute."""
+
+    action_constraint: Any = None
+
+
+def stating(limit: Any) -> Any:
+    environment = Stating()
+    environment.action_constraint = limit
+    return environment
+
+
+DOORS: list[Callable[[Any], Any]] = [
+    lambda env: ib.Task(lambda: env, horizon=9, name="published").make_environment(),
+    ProjectAction,
+    AugmentedMDP,
+]
+
+
+@pytest.mark.parametrize("reading", [ib.obs[-1], ib.sum(ib.obs[1:]), ib.sum(ib.obs[-2:2])])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_published_set_that_counts_from_the_end_of_what_a_wrapper_lengthens_is_refused(
+    door: Callable[[Any], Any], reading: Any
+) -> None:
+    limit = ib.Ball(radius_squared=1.0 + ib.abs(reading))
+    with pytest.raises(ConfigurationError, match=r"counted from the end, .* show 2 or 3 entries.*Count from"):
+        door(longer(stating(limit)))
+    door(stating(limit)).reset(seed=0)
+    door(longer(stating(ib.Ball(radius_squared=1.0 + ib.abs(ib.obs[1]))))).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    "door", [DOORS[0], *(lambda env, kind=kind: kind(env, WIDE) for kind in (ib.Guard, ProjectAction))]
+)
+def test_so_is_one_that_is_published_in_info(door: Callable[[Any], Any]) -> None:
+    def publishing(reading: Any) -> Any:
+        return Publishing(lambda time: ib.Ball(radius_squared=1.0 + ib.abs(reading)))
+
+    with pytest.raises(ConfigurationError, match=r"counted from the end, .* show 2 or 3 entries.*Count from"):
+        door(longer(publishing(ib.obs[-1]))).reset(seed=0)
+    door(publishing(ib.obs[-1])).reset(seed=0)
+    door(longer(publishing(ib.obs[1]))).reset(seed=0)
+
+
+def test_a_set_that_is_given_may_count_from_the_end_of_the_observation_that_it_is_given_for() -> None:
+    limit = ib.Ball(radius_squared=1.0 + ib.abs(ib.obs[-1]))
+    ProjectAction(longer(Counter()), limit).reset(seed=0)
+    ib.Task(lambda: longer(Counter()), limit, horizon=9, name="published").make_environment().reset(seed=0)

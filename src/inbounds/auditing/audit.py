@@ -119,7 +119,7 @@ def audit(
     episodes: int | None = None,
     seed: int = 0,
     deterministic: bool = False,
-    preference: tuple[float, float] = (0.9, 0.1),
+    preference: tuple[float, float] | None = None,
     interpreter: str | None = None,
 ) -> Certificate:
     """Replay a policy on a task and check every action in float64, with no tolerance.
@@ -132,7 +132,7 @@ def audit(
         episodes: stop after so many whole episodes.
         seed: of the environment and of the policy's own draws.
         deterministic: ask for the deterministic action, where the policy knows one.
-        preference: of a preference-conditioned policy.
+        preference: of a preference-conditioned policy; by default that of the run or export.
         interpreter: Python with stable-baselines3, for zip files; `.peers/bin/python` by default.
     """
     for name, count in (("steps", steps), ("episodes", 1 if episodes is None else episodes)):

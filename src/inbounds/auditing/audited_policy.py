@@ -152,7 +152,7 @@ def open_policy(
     task: Task,
     seed: int,
     deterministic: bool,
-    preference: tuple[float, float],
+    preference: tuple[float, float] | None,
     interpreter: str | None,
 ) -> Iterator[AuditedPolicy]:
     """Open a policy by what it is; a process that was started for it ends with the context."""
@@ -177,7 +177,7 @@ def open_policy(
                 notes=("time was measured inside the process of stable-baselines3",),
             )
     elif ":" in str(policy) and not path.exists():
-        yield _from_object(imported(str(policy)), deterministic, str(policy))
+        yield _from_object(imported(str(policy)), deterministic, path.name)
     else:
         missing = "" if path.exists() else ", because it does not exist"
         raise InvalidInputError(
@@ -209,7 +209,7 @@ def _from_object(policy: Any, deterministic: bool, name: str) -> AuditedPolicy:
 
 
 def _from_folder(
-    path: Path, task: Task, seed: int, deterministic: bool, preference: tuple[float, float]
+    path: Path, task: Task, seed: int, deterministic: bool, preference: tuple[float, float] | None
 ) -> AuditedPolicy:
     from inbounds.deploy.policy import load, names_code, read_plan
 
@@ -228,7 +228,7 @@ def _acceptance(policy: Any) -> float | None:
 
 
 def _from_onnx(
-    path: Path, task: Task, seed: int, deterministic: bool, preference: tuple[float, float]
+    path: Path, task: Task, seed: int, deterministic: bool, preference: tuple[float, float] | None
 ) -> AuditedPolicy:
     try:
         session = session_of(path.read_bytes())
@@ -245,6 +245,8 @@ def _from_onnx(
             f"{path} takes {', '.join(inputs) or 'nothing'}, but an audited policy takes `observation` and perhaps "
             f"{', '.join(sorted(known - {'observation'}))}. Rename its inputs."
         )
+    if preference is None and "preference" in inputs:
+        preference = _exported_preference(path)
     names = [given.name for given in session.get_outputs()]
     wanted = [name for name in ("action", "accepted") if name in names] or names[:1]
     generator = np.random.default_rng(seed)
@@ -285,6 +287,19 @@ def _from_onnx(
         projections=(lambda: sum(number < 0 for number in accepted)) if "accepted" in wanted else None,
         notes=() if "accepted" in wanted else ("the graph does not say which proposals it accepted",),
     )
+
+
+def _exported_preference(path: Path) -> tuple[float, float]:
+    from inbounds.deploy.policy import GRAPH, MANIFEST, read_plan
+
+    is_exported = path.name == GRAPH and (path.parent / MANIFEST).exists()
+    found = read_plan(path.parent).preference if is_exported else None
+    if found is None:
+        raise ConfigurationError(
+            f"{path} takes a preference, and no {MANIFEST} beside it says which one is its own. Name it: "
+            f"preference=(0.9, 0.1), or --preference 0.9 0.1."
+        )
+    return found
 
 
 def _first_line(error: Exception) -> str:

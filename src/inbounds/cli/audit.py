@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import html
+import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,8 +66,8 @@ class Options:
     """Seed of the environment and of the policy's draws."""
     deterministic: bool = False
     """Ask for the deterministic action."""
-    preference: tuple[float, float] = (0.9, 0.1)
-    """Preference of a preference-conditioned policy."""
+    preference: tuple[float, float] | None = None
+    """Preference of a preference-conditioned policy; by default that of the run or export."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Write certificate.json and certificate.html there."""
     interpreter: Annotated[str | None, tyro.conf.arg(metavar="PYTHON")] = None
@@ -79,20 +80,25 @@ def run(arguments: list[str]) -> int:
     prepare_device("cpu")
     started_device()
     from inbounds.auditing.audit import audit
+    from inbounds.auditing.audited_policy import PEERS
 
     here = Path.cwd()  # the task may change the working directory
+    policy = from_here(options.policy)
+    interpreter = options.interpreter or (str(PEERS) if PEERS.exists() else None)
+    if interpreter is not None and os.sep in interpreter:  # others are looked for on the PATH
+        interpreter = from_here(interpreter)
     if options.out is not None:
         require_writable(options.out / "certificate.json")
     with nothing_certified():
         certificate = audit(
-            options.policy,
+            policy,
             named_task(audited_task(options)),
             steps=options.steps,
             episodes=options.episodes,
             seed=options.seed,
             deterministic=options.deterministic,
             preference=options.preference,
-            interpreter=options.interpreter,
+            interpreter=interpreter,
         )
     terminal = Terminal()
     show(terminal, certificate)
@@ -101,6 +107,14 @@ def run(arguments: list[str]) -> int:
         write_text(here / options.out / "certificate.html", page(certificate))
         terminal.say(f"wrote {options.out / 'certificate.json'} and {options.out / 'certificate.html'}")
     return 0 if certificate.is_passed else 1
+
+
+def from_here(named: str) -> str:
+    """Return what exists, a path or file.py:name, as it is found from any folder; other names stay as they are."""
+    if os.path.exists(named):
+        return str(Path(named).absolute())
+    home, _, name = named.rpartition(":")
+    return f"{Path(home).absolute()}:{name}" if os.path.isfile(home) else named
 
 
 def audited_task(options: Options) -> str:

@@ -104,7 +104,7 @@ def evaluate(
     *,
     policy: Literal["last", "best"] = "last",
     episodes: int = 100,
-    preference: tuple[float, float] = (0.9, 0.1),
+    preference: tuple[float, float] | None = None,
     seed: int | None = None,
 ) -> FinalEvaluation:
     """Evaluate a run on episodes that training has not seen; nothing is written.
@@ -117,7 +117,7 @@ def evaluate(
         task: the task of a run that is not one of ours, or the name of one that is.
         policy: the last policy of the run, or that of each seed's best evaluation.
         episodes: episodes per seed.
-        preference: weights of return and validity of a preference-conditioned policy.
+        preference: weights of return and validity of a preference-conditioned policy; by default those of the run.
         seed: evaluate this seed alone; all of them by default.
     """
     from inbounds.evaluation.protocol import evaluate_run
@@ -138,7 +138,7 @@ def render(
     out: str | Path | None = None,
     seed: int = 0,
     policy_seed: int | None = None,
-    preference: tuple[float, float] = (0.9, 0.1),
+    preference: tuple[float, float] | None = None,
     steps: int | None = None,
 ) -> Path:
     """Film one episode of a policy, with the use of the constraint drawn into it, and return the file.
@@ -150,7 +150,7 @@ def render(
         out: an .mp4 or .gif; by default TASK-RUN.mp4, or .gif where no encoder is installed.
         seed: seed of the episode.
         policy_seed: which of the run's seeds acts; by default its first.
-        preference: weights of return and validity of a preference-conditioned policy.
+        preference: weights of return and validity of a preference-conditioned policy; by default those of the run.
         steps: film so many steps at most; by default the whole episode.
     """
     from inbounds.cli.render import film, reference_player, require_possible, run_player

@@ -41,8 +41,8 @@ class Options:
     """The last policy of a run, or that of each seed's best evaluation."""
     episodes: int = 100
     """Episodes per seed."""
-    preference: tuple[float, float] = (0.9, 0.1)
-    """Weights of return and constraint at which a preference-conditioned policy is evaluated."""
+    preference: tuple[float, float] | None = None
+    """Weights of return and constraint at which a preference-conditioned policy is evaluated; by default the run's."""
     sweep: bool = True
     """Evaluate a preference-conditioned policy over a grid of preferences and suggest one to deploy."""
     sweep_episodes: int = 20

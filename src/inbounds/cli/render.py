@@ -45,8 +45,8 @@ class Options:
     """Seed of the episode."""
     policy_seed: int | None = None
     """Which of the run's seeds acts; by default its first."""
-    preference: tuple[float, float] = (0.9, 0.1)
-    """Preference of a preference-conditioned policy."""
+    preference: tuple[float, float] | None = None
+    """Preference of a preference-conditioned policy; by default that of the run."""
     steps: int | None = None
     """Film so many steps at most; by default the whole episode."""
 
@@ -96,7 +96,9 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def run_player(folder: Path, task: Any, policy_seed: int | None, preference: tuple[float, float]) -> Player:
+def run_player(
+    folder: Path, task: Any, policy_seed: int | None, preference: tuple[float, float] | None
+) -> Player:
     """Return the policy of one seed of a run; a task that is not one of ours has to be given."""
     from inbounds.evaluation.inference import compiled_policy
     from inbounds.evaluation.trained import TrainedRun

@@ -28,7 +28,7 @@ from inbounds.constraints.shell import Shell, pulled_into
 from inbounds.constraints.simplices import Simplices
 from inbounds.constraints.situation import Parameter, Situation, read_situation
 from inbounds.constraints.sum_band import EVERYWHERE, SumBand
-from inbounds.constraints.threshold import FarthestInBox
+from inbounds.constraints.threshold import MANY_ENTRIES, FarthestInBox
 from inbounds.constraints.union import as_constraints, common_size
 from inbounds.errors import ConstraintError
 
@@ -301,9 +301,19 @@ class Intersection(Constraint):
         return length
 
     def chord(self, at: Situation, point: Array, direction: Array) -> tuple[Array, Array]:
-        """Return the ends of the shortest chord."""
-        behind, ahead = self.constraints[0].chord(at, point, direction)
-        for member in self.constraints[1:]:
+        """Return the ends of the shortest chord.
+
+        A convex member that accepts both ends so far does not shorten it, and in many dimensions is only asked.
+        """
+        is_asked = at.xp is np and point.shape[-1] > MANY_ENTRIES and is_convex(self)
+        members = sorted(self.constraints, key=lambda member: not isinstance(member, BoxLike))
+        behind, ahead = members[0].chord(at, point, direction)
+        for member in members[1:]:
+            if is_asked and all(
+                np.isfinite(length).all() and member.accepts(at, point + length[..., None] * way).all()
+                for length, way in ((ahead, direction), (behind, -direction))
+            ):
+                continue
             own = member.chord(at, point, direction)
             behind, ahead = at.xp.minimum(behind, own[0]), at.xp.minimum(ahead, own[1])
         return behind, ahead

@@ -96,6 +96,16 @@ class Reference(Expression):
             return self.shape
         return () if isinstance(self.indices, int) else (self.size(),)
 
+    @property
+    def counts_from_the_end(self) -> bool:
+        """Tell whether it depends on the number of entries of an observation which of them are read."""
+        if self.part is not None or self.source != "observation":
+            return False
+        if self.indices is None or isinstance(self.indices, Span):
+            start, stop, _ = self.indices or Span(None, None, None)
+            return stop is None or stop < 0 or (start or 0) < 0
+        return int(np.min(self.indices)) < 0
+
     def references(self) -> Iterator[Reference]:
         """Yield this reference."""
         yield self

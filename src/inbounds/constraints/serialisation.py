@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +41,9 @@ BUILDERS = {"Intersection": "joined"}
 RUNS_CODE = ("Oracle",)
 """Kinds that name a function; it is only imported when the caller allows it."""
 
+OWN_MODULE = "inbounds_own_"
+"""What precedes the name of a user's file as a module, where another module has that name."""
+
 LARGEST_DEPTH = 20
 """How deep constraints may be nested in a file."""
 
@@ -55,6 +60,57 @@ def constraint_from_json(data: Any, *, allow_code: bool = False) -> Constraint:
     _require_moderate(data)
     _require_few(_distributed(data, 0).sets)
     return _read(data, allow_code, 0)
+
+
+def is_described_by(constraint: Constraint, data: Any) -> bool:
+    """Tell whether plain data describes a set; a function is the same under every path to its source file."""
+    return _is_same(data, _described(constraint, _place))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(
+            _is_same_function(one[name], other[name])
+            if name == "function" and one.get("kind") in RUNS_CODE
+            else _is_same(one[name], other[name])
+            for name in one
+        )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return bool(one == other)
+
+
+def _is_same_function(recorded: Any, own: str) -> bool:
+    """Compare import paths by name and source file; nothing that a file names is imported for that."""
+    if recorded == own or not isinstance(recorded, str):
+        return bool(recorded == own)
+    (module, _, name), (home, _, own_name) = recorded.partition(":"), own.partition(":")
+    file = _source(home)
+    if name != own_name or file is None:
+        return False
+    known = _source(module)
+    if known is not None:
+        return known.resolve() == file.resolve()
+    # From another folder the module is found under a shorter or longer path, or not at all.
+    parts = tuple(module.removeprefix(OWN_MODULE).split("."))
+    place = file.parent if file.stem == "__init__" else file.with_suffix("")
+    return place.resolve().parts[-len(parts) :] == parts
+
+
+def _source(module: str) -> Path | None:
+    """Return the file of a module that is loaded, or that could be imported."""
+    loaded = getattr(sys.modules.get(module), "__file__", None)
+    places = [Path(folder, *module.split(".")) for folder in sys.path]
+    files = [file for place in places for file in (place / "__init__.py", place.parent / f"{place.name}.py")]
+    return Path(loaded) if loaded else next((file for file in files if file.is_file()), None)
+
+
+def _place(function: Any) -> str:
+    """Return where a function stands, at the top level of the script itself as well; refuse others."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
+    if module is None or getattr(sys.modules.get(module), name, None) is not function:
+        return _refuse(function)
+    return f"{module}:{name}"
 
 
 def _require_moderate(data: Any) -> None:
@@ -122,26 +178,37 @@ def is_kind_of_ours(constraint: Constraint) -> bool:
     return kind.__name__ in HOMES and kind.__module__.startswith("inbounds.constraints.")
 
 
-def _described(constraint: Constraint) -> dict[str, Any]:
+def _refuse(function: Any) -> str:
+    raise ConstraintError(
+        f"the function {getattr(function, '__qualname__', function)!s} of "
+        f"{getattr(function, '__module__', 'no module')} cannot be written to JSON, and no run could be loaded or "
+        f"resumed with it, because it has no import path: it is the script's own (__main__), a lambda, a method, or "
+        f"made inside another function. Move it to the top level of a module, and import it from there."
+    )
+
+
+def _described(constraint: Constraint, called: Callable[[Any], str] = _refuse) -> dict[str, Any]:
     kind = type(constraint).__name__
     if not is_kind_of_ours(constraint):
         raise ConstraintError(
             f"{type(constraint).__module__}.{kind} is not a kind of constraint that can be written to a file. Known: "
             f"{', '.join(HOMES)}. Declare it as an Oracle of an importable function instead."
         )
-    arguments = {name: _plain(value) for name, value in constraint.parameters().items() if value is not None}
+    arguments = {
+        name: _plain(value, called) for name, value in constraint.parameters().items() if value is not None
+    }
     return {"kind": kind, **arguments}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, called: Callable[[Any], str]) -> Any:
     if isinstance(value, Constraint):
-        return {"constraint": _described(value)}
+        return {"constraint": _described(value, called)}
     if isinstance(value, Reference):
         return {"reference": value.to_json()}
     if isinstance(value, Expression):
         return {"expression": value.to_json()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_plain(item, called) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return _numbers(value.tolist())
     if isinstance(value, float):
@@ -149,12 +216,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if callable(value):
-        raise ConstraintError(
-            f"the function {getattr(value, '__qualname__', value)!s} of {getattr(value, '__module__', 'no module')} "
-            f"cannot be written to JSON, and no run could be loaded or resumed with it, because it has no import path: "
-            f"it is the script's own (__main__), a lambda, a method, or made inside another function. Move it to the "
-            f"top level of a module, and import it from there."
-        )
+        return called(value)
     raise ConstraintError(
         f"{value!r} cannot be written to JSON. Build the constraint from numbers, arrays and obs[...]."
     )

@@ -146,7 +146,10 @@ def _bracket(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
 def _bracket_by_halving(xp: Any, ramps: Ramps, moments: Array, target: Array) -> Bracket:
     """Halve an interval until no moment lies between its ends."""
     low, high = least(xp, moments)[..., None], largest(xp, moments)[..., None]
-    for _ in range(100 if moments.dtype == xp.float64 else 50):
+    for turn in range(100 if moments.dtype == xp.float64 else 50):
+        # No moment in between: what follows changes nothing. Compiled loops have a fixed length.
+        if xp is np and turn % 8 == 7 and not ((moments > low) & (moments <= high)).any():
+            break
         middle = 0.5 * (low + high)
         sums = total(xp, clip(xp, ramps.intercept - ramps.rate * middle, ramps.end, ramps.begin))
         is_above = (sums >= target)[..., None]
@@ -263,16 +266,17 @@ def convex_reach(xp: Any, constant: Array, kinks: Array, before: Array, after: A
 
 def _last_kept_moment(moments: Array, kinks: Array, before: Array, after: Array, room: Array) -> Array:
     """Return the last moment at which the convex sum is at most the room, by halving: none after it is kept."""
-    ordered = np.sort(moments, axis=-1)
+    ordered, size = np.sort(moments, axis=-1), moments.shape[-1]
     low = np.full((*ordered.shape[:-1], 1), -1)
-    high = np.full_like(low, ordered.shape[-1])
-    for _ in range(ordered.shape[-1].bit_length()):
+    high = np.full_like(low, size)
+    rows = size * np.reshape(np.arange(low.size), low.shape)
+    for _ in range(size.bit_length()):
         middle = (low + high) // 2
-        ahead = np.take_along_axis(ordered, np.maximum(middle, 0), axis=-1) - kinks
+        ahead = ordered.take(rows + np.maximum(middle, 0)) - kinks
         sums = total(np, np.maximum(before * ahead, after * ahead))[..., None]
         is_kept = (sums <= room[..., None]) & np.isfinite(sums)
         low, high = np.where(is_kept, middle, low), np.where(is_kept, high, middle)
-    return np.where(low >= 0, np.take_along_axis(ordered, np.maximum(low, 0), axis=-1), 0.0)
+    return np.where(low >= 0, ordered.take(rows + np.maximum(low, 0)), 0.0)
 
 
 @runtime_checkable

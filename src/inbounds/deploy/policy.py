@@ -353,15 +353,16 @@ def _run_plan(folder: Path, seed: int | None, file: str) -> Plan:
         arrays={name: array[wanted - first] for name, array in arrays.items()},
         constraint=dict(config["constraint"]),
         head=head,
-        preference=_evaluated_preference(config) if head.preference_size else None,
+        preference=recorded_preference(config) if head.preference_size else None,
     )
 
 
-def _evaluated_preference(config: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the preference at which training evaluated the policy; a file that records none means (0.9, 0.1)."""
-    recorded = config["training"].get("preference", (0.9, 0.1))
-    weights_of(recorded)
-    return float(recorded[0]), float(recorded[1])
+def recorded_preference(config: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the pair that a run's learner fixes, or else that at which training evaluated it, (0.9, 0.1) if untold."""
+    fixed, own = config["learner"].get("preference"), config["training"].get("preference", (0.9, 0.1))
+    is_pair = isinstance(fixed, list) and [type(weight) for weight in fixed] == [float, float]
+    of_return, of_validity = fixed if is_pair else own
+    return float(of_return), float(of_validity)
 
 
 def _exported_plan(folder: Path, seed: int | None) -> Plan:
@@ -394,7 +395,5 @@ def _box(data: Mapping[str, Any]) -> ActionBox:
         or low.shape != high.shape
         or not (np.isfinite([low, high]).all() and (low <= high).all())
     ):
-        raise CheckpointError(
-            "action_low and action_high are not a box of finite numbers. Restore the folder."
-        )
+        raise CheckpointError("action_low and action_high are not a finite box. Restore the folder.")
     return ActionBox(low, high)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from inbounds.evaluation.protocol import require_learnt, rounded
+from inbounds.evaluation.protocol import chosen_preference, rounded
 from inbounds.evaluation.trained import TrainedRun
 from inbounds.limits import require_whole
 from inbounds.tasks.empty_states import Settling
@@ -43,11 +43,10 @@ class InferenceTime(NamedTuple):
         return {"path": self.path, "actions": self.actions, "unit": "microseconds", **micro}
 
 
-def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
+def compiled_policy(run: TrainedRun, preference: tuple[float, float] | None = None) -> Act:
     """Return the evaluation's policy for single observations, of the first seed."""
-    require_learnt(run, preference)
+    weights = jnp.asarray(chosen_preference(run, preference), jnp.float32)
     state = jax.tree.map(lambda leaf: leaf[:1], run.states)
-    weights = jnp.asarray(preference, jnp.float32)
     times = itertools.count()
 
     # The state is an argument and not a constant of the program, so that seeds and runs share what was compiled.
@@ -66,7 +65,7 @@ def compiled_policy(run: TrainedRun, preference: tuple[float, float]) -> Act:
     return act
 
 
-def deployed_policy(run: TrainedRun, preference: tuple[float, float]) -> Act | None:
+def deployed_policy(run: TrainedRun, preference: tuple[float, float] | None) -> Act | None:
     """Return the policy as it is deployed, numpy alone, or nothing for learners that it does not hold."""
     from inbounds.deploy.policy import load
     from inbounds.errors import InvalidInputError
@@ -79,7 +78,7 @@ def deployed_policy(run: TrainedRun, preference: tuple[float, float]) -> Act | N
 
 
 def time_inference(
-    run: TrainedRun, preference: tuple[float, float] = (0.9, 0.1), actions: int = 2_000
+    run: TrainedRun, preference: tuple[float, float] | None = None, actions: int = 2_000
 ) -> InferenceTime:
     """Drive one environment with the first seed's policy and time every action and every step.
 
@@ -131,7 +130,7 @@ class EpisodeTrace(NamedTuple):
 
 
 def trace_episode(
-    run: TrainedRun, preference: tuple[float, float] = (0.9, 0.1), seed: int = 0
+    run: TrainedRun, preference: tuple[float, float] | None = None, seed: int = 0
 ) -> EpisodeTrace:
     """Play one episode with the first seed's evaluation policy and measure every action it executes."""
     act = compiled_policy(run, preference)

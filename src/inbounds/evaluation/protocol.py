@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from inbounds.deploy.policy import learnt_weights
+from inbounds.deploy.policy import learnt_weights, recorded_preference
 from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.evaluation.baselines import play_episodes, reference_policy
 from inbounds.evaluation.trained import TrainedRun
@@ -185,12 +185,12 @@ def given_or_own(evaluator: Evaluator | None, run: TrainedRun, episodes: int) ->
 def evaluate_run(
     run: TrainedRun,
     episodes: int = EPISODES,
-    preference: tuple[float, float] = (0.9, 0.1),
+    preference: tuple[float, float] | None = None,
     salt: int = FRESH,
     evaluator: Evaluator | None = None,
 ) -> FinalEvaluation:
     """Evaluate all seeds of a run on episodes that neither training nor its evaluations have seen."""
-    require_learnt(run, preference)
+    preference = chosen_preference(run, preference)
     with given_or_own(evaluator, run, episodes) as chosen:
         found: Evaluation = chosen.evaluate(run.states, list(run.seeds), preference, salt)
     return FinalEvaluation(
@@ -231,10 +231,15 @@ def noisy_valid_rate(
         return evaluator.evaluate(run.states, list(run.seeds), preference, salt).valid_rate
 
 
-def require_learnt(run: TrainedRun, preference: Any) -> None:
-    """Refuse a preference that the policy does not learn; policies without preferences ignore it."""
+def chosen_preference(run: TrainedRun, preference: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Return the preference to act at: the one that is given, or else that of the run.
+
+    One that the policy has not learnt is refused; policies without preferences ignore it.
+    """
+    chosen = recorded_preference(run.folder.config()) if preference is None else preference
     if has_preferences(run):
-        learnt_weights(preference, run.learner.min_return_weight)
+        learnt_weights(chosen, run.learner.min_return_weight)
+    return chosen
 
 
 def has_preferences(run: TrainedRun) -> bool:
@@ -344,7 +349,7 @@ def compare_with_reference(
     run: TrainedRun,
     reference: str,
     episodes: int = 1_000,
-    preference: tuple[float, float] = (0.9, 0.1),
+    preference: tuple[float, float] | None = None,
     search_steps: int = 200_000,
 ) -> PairedDifference:
     """Play common episodes with every seed's policy and with a reference policy of the task."""
@@ -352,7 +357,7 @@ def compare_with_reference(
         raise ConfigurationError(
             f"{episodes} episode gives no confidence interval. Compare some hundred episodes."
         )
-    require_learnt(run, preference)
+    weights = jnp.asarray(chosen_preference(run, preference), jnp.float32)
     task = run.task
     other = reference_policy(task, reference, search_steps=search_steps)
     seeds = [COMMON_SEED + index for index in range(episodes)]
@@ -364,7 +369,7 @@ def compare_with_reference(
             run.spec,
             state,
             observation[None],
-            jnp.asarray(preference, jnp.float32),
+            weights,
             key[None],
         ).action[0]
     )

@@ -283,8 +283,7 @@ def trace_runs(paths: Sequence[Path], task: Task | None, tell: Callable[[str], N
             continue
         try:
             run = TrainedRun.open(folder, given)
-            preference = tuple(config["training"]["preference"])
-            write_json(kept, trace_episode(run, preference).as_json())
+            write_json(kept, trace_episode(run).as_json())
         except InboundsError as error:
             tell(f"{folder}: the use of the constraint over an episode is not shown: {error}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inbounds.constraints.constraint import Constraint
+from inbounds.deploy.policy import recorded_preference
 from inbounds.errors import InboundsError, InvalidInputError
 from inbounds.evaluation.protocol import SUFFIX, rounded
 from inbounds.experiments.experiment import EPISODE, FINAL_SHAPE, RESULT_SHAPE, Cell, read_cell
@@ -302,7 +303,7 @@ def final_numbers(
         "source": LAST_EVALUATION,
         "seeds": list(seeds),
         "episodes": episodes,
-        "preference": list(folder.config()["training"]["preference"]),
+        "preference": list(recorded_preference(folder.config())),
         **{name: [rounded(by_seed[seed][name]) for seed in seeds] for name in names},
         "worst_violation": max(row["worst_violation"] for row in rows),
         "solver_calls": count_solver_calls(

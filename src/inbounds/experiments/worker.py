@@ -168,11 +168,10 @@ def write_final(folder: Path, cell: Cell) -> None:
     from inbounds.evaluation.trained import TrainedRun
 
     opened = TrainedRun.open(folder, task_of(cell))
-    preference = tuple(RunFolder(folder).config()["training"]["preference"])
     evaluator = evaluator_of(opened, cell.final_episodes)
-    found = evaluate_run(opened, cell.final_episodes, preference, evaluator=evaluator)
+    found = evaluate_run(opened, cell.final_episodes, evaluator=evaluator)
     best = dataclasses.replace(opened, states=TrainedRun.open(folder, opened.task, policy="best").states)
-    found_best = evaluate_run(best, cell.final_episodes, preference, evaluator=evaluator)
+    found_best = evaluate_run(best, cell.final_episodes, evaluator=evaluator)
     final: dict[str, Any] = {"final": found.as_json(), "best": found_best.as_json()}
     if has_preferences(opened):
         episodes = min(SWEEP_EPISODES, cell.final_episodes)
@@ -182,8 +181,8 @@ def write_final(folder: Path, cell: Cell) -> None:
             "points": [list(point) for point in points],
             "suggested": list(suggested_preference(points).preference),
         }
-    final["episode"] = trace_episode(opened, preference).as_json()
-    final["inference"] = time_inference(opened, preference, TIMED_ACTIONS).as_json()
+    final["episode"] = trace_episode(opened).as_json()
+    final["inference"] = time_inference(opened, actions=TIMED_ACTIONS).as_json()
     write_json(folder / FINAL, final)
     remove_file(folder / FAILURE)
 

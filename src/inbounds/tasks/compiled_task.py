@@ -28,6 +28,7 @@ from inbounds.tasks.environment import (
     refuse_other_shapes,
     refuse_wrapped,
     require_protocol,
+    wrapped_layers,
 )
 from inbounds.tasks.fitting import bounds_of_entries, first_action, named_sizes_of
 from inbounds.tasks.gymnasium_group import Interface
@@ -42,6 +43,7 @@ from inbounds.tasks.gymnasium_task import (
     with_places,
 )
 from inbounds.tasks.named_parts import Flattening, Part, flattening_of_space, reads_previous_action
+from inbounds.tasks.registry import TASKS
 from inbounds.tasks.task import Task, require_reward_scale, require_task_name
 
 if TYPE_CHECKING:
@@ -149,9 +151,10 @@ def from_brax(
             array without a name is read with `ib.obs["observed"]`.
         observation: which entry the policy sees, for environments whose observation is a dictionary.
         horizon: steps after which an episode is cut.
-        options: the other arguments of `ib.from_compiled`: name, action_low, action_high, reward_divisor, ...
+        options: the other arguments of `ib.from_compiled`: action_low, action_high, reward_divisor, ..., and name, by
+            default that of the class inside all wrappers, "brax-ant" where one of our tasks is called "ant".
     """
-    return _from_states(env, constraint, observe, observation, horizon, options)
+    return _from_states("brax", env, constraint, observe, observation, horizon, options)
 
 
 def from_mjx(
@@ -174,10 +177,10 @@ def from_mjx(
         observe: see `ib.from_brax`.
         observation: see `ib.from_brax`; often "state".
         horizon: steps after which an episode is cut; by default the `episode_length` of the environment's config.
-        options: the other arguments of `ib.from_compiled`: name, action_low, action_high, reward_divisor, ...
+        options: the other arguments of `ib.from_compiled`; see `ib.from_brax`. Names begin with "playground-" there.
     """
     steps = getattr(getattr(env, "_config", None), "episode_length", None) if horizon is None else horizon
-    return _from_states(env, constraint, observe, observation, steps, options)
+    return _from_states("playground", env, constraint, observe, observation, steps, options)
 
 
 def from_gymnax(
@@ -203,7 +206,7 @@ def from_gymnax(
         options: the other arguments of `ib.from_compiled`. The bounds of actions are those of the action space.
     """
     chosen = env.default_params if params is None else params
-    space, name = env.action_space(chosen), options.pop("name", None) or str(env.name)
+    space, name = env.action_space(chosen), options.pop("name", None) or _own_name(str(env.name), "gymnax")
     if not (hasattr(space, "low") and hasattr(space, "high")):
         raise ConfigurationError(
             f"{name}: the action space is {type(space).__name__}, and a choice among a few actions has no set of real "
@@ -220,7 +223,13 @@ def from_gymnax(
     )
 
 
+def _own_name(called: str, package: str) -> str:
+    """Return the name of a task that its user did not name: never that of one of ours, on which its runs would play."""
+    return f"{package}-{called}" if called.lower() in TASKS else called
+
+
 def _from_states(
+    package: str,
     env: Any,
     constraint: Constraint | None,
     observe: Observe | None,
@@ -228,7 +237,8 @@ def _from_states(
     horizon: int | None,
     options: dict[str, Any],
 ) -> Task:
-    name = options.pop("name", None) or type(env).__name__.lower()
+    *_, innermost = wrapped_layers(env)
+    name = options.pop("name", None) or _own_name(type(innermost).__name__.lower(), package)
     refuse_wrapped(env, name)
     adapted = Adapted(BraxFunctions(env), observe, observation, int(env.action_size), horizon, name)
     return from_compiled(adapted, constraint, name=name, **options)

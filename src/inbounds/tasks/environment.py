@@ -222,8 +222,7 @@ CUTTING = ("EpisodeWrapper", "AutoResetWrapper", "BraxAutoResetWrapper")
 
 def refuse_wrapped(env: Any, task_name: str) -> None:
     """Refuse an environment that resets, cuts or batches itself: final observations would be lost."""
-    layer = env
-    while layer is not None:
+    for layer in wrapped_layers(env):
         kind = type(layer).__name__
         if kind in (*BATCHING, *CUTTING):
             does = "steps a batch" if kind in BATCHING else "cuts or resets episodes"
@@ -232,7 +231,13 @@ def refuse_wrapped(env: Any, task_name: str) -> None:
                 f"the bare environment, brax.envs.get_environment(name) or mujoco_playground.registry.load(name), and "
                 f"horizon=..."
             )
-        layer = vars(layer).get("env")
+
+
+def wrapped_layers(env: Any) -> Iterator[Any]:
+    """Yield an environment of another package and all that is inside its wrappers."""
+    yield env
+    while (env := getattr(env, "__dict__", {}).get("env")) is not None:
+        yield env
 
 
 def require_horizon(horizon: Any, task_name: str) -> None:

@@ -22,7 +22,7 @@ from inbounds.errors import (
 from inbounds.tasks.action_guard import ActionGuard as ActionGuard
 from inbounds.tasks.action_guard import OnViolation as OnViolation
 from inbounds.tasks.fitting import first_action, fitted
-from inbounds.tasks.named_parts import reads_previous_action, vector_of_part
+from inbounds.tasks.named_parts import reads_previous_action, references_of, vector_of_part
 from inbounds.tasks.spaces import ConstrainedBox
 
 Began = tuple[Any, dict[str, Any]]
@@ -208,6 +208,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._problem = None
         if isinstance(announced, Constraint):
             require_known_past(self.env, announced, type(self).__name__)
+            require_one_length(self.env, announced, type(self).__name__)
             try:
                 stated = self._guard.fitted(announced)
             except EmptySetError as error:  # an episode may end here, and then nobody asks for an action
@@ -283,6 +284,22 @@ def require_known_past(env: gymnasium.Env[Any, Any], constraint: Any, name: str)
         f"execute another one than it is sent, so that the limit would not hold at the simulator. Leave {changer.name} "
         f"out, and join both sets with & in one place: outer_set & inner_set."
     )
+
+
+def require_one_length(env: gymnasium.Env[Any, Any], published: Any, name: str) -> None:
+    """Refuse a published set that counts from the end of observations which a wrapper makes longer or shorter."""
+    spaces = [getattr(layer, "observation_space", None) for layer in layers_of(env)]
+    sizes = {
+        gymnasium.spaces.flatdim(space) for space in spaces if space is not None and space.is_np_flattenable
+    }
+    references = references_of(published) if isinstance(published, Constraint) and len(sizes) > 1 else ()
+    for kind, argument, reference in references:
+        if reference.counts_from_the_end:
+            raise ConfigurationError(
+                f"{name}: {argument} of the published {kind} reads {reference}, counted from the end, but layers of "
+                f"the environment show {' or '.join(map(str, sorted(sizes)))} entries, and the set would read the "
+                f"outermost. Count from the start of that one, or publish the numbers themselves."
+            )
 
 
 def bounds_of(space: Any) -> Any:

@@ -15,9 +15,10 @@ from inbounds.constraints import Box, Constraint
 from inbounds.constraints.references import Reference
 from inbounds.errors import ConfigurationError
 from inbounds.tasks.fitting import first_action
-from inbounds.tasks.guard import require_known_past
+from inbounds.tasks.guard import require_known_past, require_one_length
 from inbounds.tasks.gymnasium_batch import GymnasiumBatch, SingleEnvironment
 from inbounds.tasks.gymnasium_group import (
+    PUBLISHED,
     Group,
     GroupPlan,
     Interface,
@@ -92,6 +93,8 @@ def parts_from_gymnasium(
         own_limit = own_set(sample)
         limits = declared_limits(constraint, own_limit, info, task_name)
         require_known_past(sample, limits, task_name)
+        for found in (own_limit, info.get(PUBLISHED)):
+            require_one_length(sample, found, task_name)
         published = announced(info)
         bounds = action_bounds(limits, sample.action_space, actions, task_name)
         steps = chosen_horizon(horizon, sample, task_name)

@@ -26,6 +26,7 @@ from inbounds.tasks.guard import (
     innermost_changer,
     require_known_past,
     require_no_autoreset,
+    require_one_length,
 )
 from inbounds.tasks.named_parts import reads_previous_action
 from inbounds.tasks.spaces import ConstrainedBox
@@ -67,6 +68,8 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._given = constraint
         self._stated = published_constraint(env) if constraint is None else constraint
         require_known_past(env, self._stated, type(self).__name__)
+        if constraint is None:
+            require_one_length(env, self._stated, type(self).__name__)
         self._guard = EpisodeGuard(
             self._stated,
             env.action_space,
@@ -140,6 +143,8 @@ class ConstrainedWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._stated = published_constraint(self.env) if self._given is None else self._given
         if self._stated is not before:
             require_known_past(self.env, self._stated, type(self).__name__)
+            if self._stated is not self._given:
+                require_one_length(self.env, self._stated, type(self).__name__)
         self._guard.stand_at(as_numbers(self.env.observation_space, observation), executed)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import inbounds
 from inbounds.constraints.references import Reference
+from inbounds.constraints.serialisation import is_described_by
 from inbounds.errors import ConfigurationError, InvalidInputError, quoted
 from inbounds.limits import MOST_ENVIRONMENTS, MOST_EPISODES, MOST_SEEDS, require_moderate
 from inbounds.reading import COUNT, FINITE, NUMBER, SEED, Several, Shape, Whole, read_object
@@ -97,7 +98,7 @@ CHECKPOINT = re.compile(r"step-(\d{12})")
 def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -> None:
     """Refuse a run whose constraint is not the task's: its numbers would be about another question."""
     recorded = config.get("constraint")
-    if recorded is not None and recorded != task.constraint.to_json():
+    if recorded is not None and not is_described_by(task.constraint, recorded):
         raise ConfigurationError(
             f"{path} was trained under another constraint than {task.name} has now "
             f"({task.constraint.formula()}). Train again, or use the version that wrote it."
