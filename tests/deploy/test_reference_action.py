@@ -52,9 +52,9 @@ def states_of(task: Task, count: int) -> NDArray[np.float64]:
     return task.action_low.min() + span * entries
 
 
-def run_of(folder: Path, name: str, is_moved: bool = True, **settings: Any) -> Trained:
+def run_of(folder: Path, name: str, is_moved: bool = True, warm_start: bool = True) -> Trained:
     """Write the run of a learner that has just begun, with a last layer that already says something."""
-    task, learner = ib.make(name), ib.Aram(hidden=(8, 8), proposals=20, warm_start=True, **settings)
+    task, learner = ib.make(name), ib.Aram(hidden=(8, 8), proposals=20, warm_start=warm_start)
     observations = states_of(task, 25)
     shift, scale = (observations.mean(axis=0), observations.std(axis=0) + 0.5)
     spec = Spec.of(
