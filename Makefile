@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-DEMO ?= inbounds train reacher --steps 50000 --environments 4 --aram.hidden 128 128 --aram.learning-rate 0.001
+DEMO ?= inbounds train reacher --steps 50000 --environments 4 --aram.hidden 128 128
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -192,6 +192,22 @@ def _discrete() -> Iterator[Cell]:
             yield Cell(task, learner, "default", STEPS["allocation"])
 
 
+LITERATURE_TASKS = (
+    *("reachershell", "reachertip", "halfcheetahangular", "hoppersine", "hopperleast"),
+    *("walker2dpower", "walker2dsine"),
+)
+
+
+def _literature() -> Iterator[Cell]:
+    seldom = pairs({"evaluate_every": 25_000})
+    for learner, preset in (
+        ("aram", "default"),
+        *((name, "paper") for name in ("spre", "dpre", "sac", "td3")),
+    ):
+        for task in LITERATURE_TASKS:
+            yield Cell(task, learner, preset, 300_000, training=seldom)
+
+
 def _smoke() -> Iterator[Cell]:
     quick = pairs({"evaluate_every": 500, "episodes": 10, "environments": 1, "capacity": 20_000})
     longest = [
@@ -246,6 +262,11 @@ SUITES = {
             "Whole-number actions behind a membership test: ARAM with a categorical policy and IAR-A2C.",
             _discrete,
             "Table 1, in words only",
+        ),
+        Suite(
+            "literature",
+            "How do the strongest methods compare on the constraints of other papers?",
+            _literature,
         ),
         Suite(
             "wall-clock",

@@ -291,6 +291,7 @@ ARTEFACTS = (
         "Figure 14", "NSFnet20d: return, validity, solver calls", "scalability", "return_by_steps", counted
     ),
     Artefact("not in the paper", "what its reviewers asked for", "reviewers", "return_by_steps", counted),
+    Artefact("not in the paper", "the constraints of other papers", "literature", "return_by_steps", counted),
 )
 
 
