@@ -385,14 +385,13 @@ def test_a_function_is_the_same_limit_under_every_path_to_its_file(
     require_same_constraint(again, recorded, run.path)
     assert ib.evaluate(run, again, episodes=1).worst_violation <= 0
     ib.train(again, SAC, out=run.path, resume=True, progress=False, steps=50)
-    with pytest.raises(ConfigurationError, match="under another constraint"):
-        require_same_constraint(named_task("beside_package.beside_others:task"), recorded, run.path)
-    longer = {"constraint": {**recorded["constraint"], "function": "beside_package.beside_limits:allowed"}}
-    require_same_constraint(named_task("beside_package/beside_limits.py:task"), longer, run.path)
-    for name in ("elsewhere.beside_limits:allowed", "beside_limits:other", "no_file:allowed", 3):
-        other = {"constraint": {**recorded["constraint"], "function": name}}
+    for name in ("beside_limits:other", "no_file:allowed", 3):
+        other = {**recorded, "constraint": {**recorded["constraint"], "function": name}}
         with pytest.raises(ConfigurationError, match="under another constraint"):
             require_same_constraint(again, other, run.path)
+    untold = {name: value for name, value in recorded.items() if name != "functions"}
+    with pytest.raises(ConfigurationError, match="under another constraint"):
+        require_same_constraint(again, untold, run.path)
     told = subprocess.run(
         [sys.executable, "beside_package/beside_limits.py", str(run.path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -400,6 +399,41 @@ def test_a_function_is_the_same_limit_under_every_path_to_its_file(
         text=True,
     )
     assert told.returncode == 0 and "worst violation    0" in told.stdout, told.stderr
+
+
+LIMIT = "LEAST = -0.5\n\n\ndef allowed(observation, action):\n    return bool(action[0] >= LEAST)\n\n\n"
+
+
+@pytest.mark.parametrize(
+    ("edit", "is_same"),
+    [
+        (("", ""), True),
+        (("class Pump", "# A note.\nclass Pump"), True),
+        ((">= LEAST", "<= LEAST"), False),
+        (("-0.5", "-0.9"), False),
+    ],
+    ids=["a copy", "a note elsewhere", "another function", "another number of its module"],
+)
+def test_a_function_of_the_same_name_in_another_folder_is_another_limit_unless_it_says_the_same(
+    edit: tuple[str, str], is_same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OWN.replace("class Pump", f"{LIMIT}class Pump").replace(
+        "ib.Ball(radius=0.5)", "ib.Oracle(allowed, 2)"
+    )
+    for folder, text in (("first_folder", own), ("second_folder", own.replace(*edit))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"limits_of_{tmp_path.name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    name = f"limits_of_{tmp_path.name}"
+    run = ib.train(named_task(f"first_folder/{name}.py:task"), SAC, out=tmp_path / "run", **TINY)
+    recorded = RunFolder(run.path).config()
+    other = named_task(f"second_folder.{name}:task")
+    with (
+        contextlib.nullcontext()
+        if is_same
+        else pytest.raises(ConfigurationError, match="a function of it was edited")
+    ):
+        require_same_constraint(other, recorded, run.path)
 
 
 @pytest.mark.usefixtures("own_imports")

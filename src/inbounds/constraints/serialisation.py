@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,9 @@ RUNS_CODE = ("Oracle",)
 OWN_MODULE = "inbounds_own_"
 """What precedes the name of a user's file as a module, where another module has that name."""
 
+PLAIN = (bool, int, float, str, tuple)
+"""Values of a module that belong to the function which names them."""
+
 LARGEST_DEPTH = 20
 """How deep constraints may be nested in a file."""
 
@@ -62,47 +66,59 @@ def constraint_from_json(data: Any, *, allow_code: bool = False) -> Constraint:
     return _read(data, allow_code, 0)
 
 
-def is_described_by(constraint: Constraint, data: Any) -> bool:
-    """Tell whether plain data describes a set; a function is the same under every path to its source file."""
-    return _is_same(data, _described(constraint, _place))
+def fingerprints(constraint: Constraint) -> dict[str, str]:
+    """Return a checksum of each function that a set asks, by its import path; empty where its source is not known."""
+    parameters, found = constraint.parameters(), {}
+    if type(constraint).__name__ in RUNS_CODE:
+        named = parameters["function"]
+        place = named if isinstance(named, str) else _place(named)
+        found[place] = _fingerprint(constraint.function)  # type: ignore[attr-defined]  # an Oracle's
+    for value in parameters.values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, Constraint):
+                found |= fingerprints(part)
+    return found
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(
-            _is_same_function(one[name], other[name])
-            if name == "function" and one.get("kind") in RUNS_CODE
-            else _is_same(one[name], other[name])
-            for name in one
-        )
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return bool(one == other)
+def _fingerprint(function: Any) -> str:
+    """Return the SHA-256 of a function's source and of the plain values of its module that it names."""
+    try:
+        source = inspect.getsource(function)
+        named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    except (OSError, TypeError, AttributeError):
+        return ""
+    plain = sorted((name, repr(value)) for name, value in named.items() if isinstance(value, PLAIN))
+    return hashlib.sha256(repr((source, plain)).encode()).hexdigest()
 
 
-def _is_same_function(recorded: Any, own: str) -> bool:
-    """Compare import paths by name and source file; nothing that a file names is imported for that."""
-    if recorded == own or not isinstance(recorded, str):
-        return bool(recorded == own)
-    (module, _, name), (home, _, own_name) = recorded.partition(":"), own.partition(":")
-    file = _source(home)
-    if name != own_name or file is None:
-        return False
-    known = _source(module)
-    if known is not None:
-        return known.resolve() == file.resolve()
-    # From another folder the module is found under a shorter or longer path, or not at all.
-    parts = tuple(module.removeprefix(OWN_MODULE).split("."))
-    place = file.parent if file.stem == "__init__" else file.with_suffix("")
-    return place.resolve().parts[-len(parts) :] == parts
+def is_described_by(constraint: Constraint, data: Any, functions: Mapping[str, str]) -> bool:
+    """Tell whether plain data describes a set; a function of the same name and checksum is the same from every path.
 
+    `functions` are the `fingerprints` that were recorded with the data. Nothing that the data names is imported.
+    """
+    own = fingerprints(constraint)
 
-def _source(module: str) -> Path | None:
-    """Return the file of a module that is loaded, or that could be imported."""
-    loaded = getattr(sys.modules.get(module), "__file__", None)
-    places = [Path(folder, *module.split(".")) for folder in sys.path]
-    files = [file for place in places for file in (place / "__init__.py", place.parent / f"{place.name}.py")]
-    return Path(loaded) if loaded else next((file for file in files if file.is_file()), None)
+    def is_same(one: Any, other: Any) -> bool:
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            return one.keys() == other.keys() and all(
+                is_same_function(one[name], other[name])
+                if name == "function" and one.get("kind") in RUNS_CODE
+                else is_same(one[name], other[name])
+                for name in one
+            )
+        if isinstance(one, list) and isinstance(other, list):
+            return len(one) == len(other) and all(map(is_same, one, other))
+        return bool(one == other)
+
+    def is_same_function(recorded: Any, place: str) -> bool:
+        if not isinstance(recorded, str):
+            return False
+        known = functions.get(recorded, "")
+        if not known or not own[place]:
+            return recorded == place
+        return recorded.partition(":")[2] == place.partition(":")[2] and known == own[place]
+
+    return is_same(data, _described(constraint, _place))
 
 
 def _place(function: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from inbounds.constraints.serialisation import fingerprints
 from inbounds.errors import CheckpointError, ConfigurationError, DivergenceError
 from inbounds.learners.learner import Learner, Metrics, Spec
 from inbounds.storage.files import write_pieces
@@ -372,6 +373,7 @@ def resolved(
         "reward_divisor": task.reward_divisor,
         "reward_shift": task.reward_shift,
         "constraint": task.constraint.to_json(),
+        "functions": fingerprints(task.constraint),
         "learner": {"name": learner_name, **settings},
         "head": None if head is None else head.to_json(),
         "training": {

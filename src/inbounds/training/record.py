@@ -98,10 +98,12 @@ CHECKPOINT = re.compile(r"step-(\d{12})")
 def require_same_constraint(task: Task, config: Mapping[str, Any], path: Path) -> None:
     """Refuse a run whose constraint is not the task's: its numbers would be about another question."""
     recorded = config.get("constraint")
-    if recorded is not None and not is_described_by(task.constraint, recorded):
+    functions = config.get("functions", {})
+    if recorded is not None and not is_described_by(task.constraint, recorded, functions):
+        edited = ", or a function of it was edited" if functions else ""
         raise ConfigurationError(
             f"{path} was trained under another constraint than {task.name} has now "
-            f"({task.constraint.formula()}). Train again, or use the version that wrote it."
+            f"({task.constraint.formula()}){edited}. Train again, or use the version that wrote it."
         )
 
 
@@ -295,6 +297,7 @@ CONFIG_SHAPE = {
     "observation_scale?": ([FINITE], None),
     "reward_divisor?": FINITE,
     "reward_shift?": FINITE,
+    "functions?": {"*": str},
     "own_reward_scale?": {"reward_divisor": (FINITE, str), "reward_shift": (FINITE, str)},
     "learner": {"name": str},
     "head?": ({"kind": str}, None),
