@@ -75,6 +75,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gamma-0.97": ("aram", {"gamma": 0.97}, {}),
     "penalty-from-20": ("aram", {"penalty": 20.0}, {}),
     "acceptance-0.95": ("aram", {"target_acceptance": 0.95}, {}),
+    "entropy-at-once": ("aram", {"entropy_ramp": 1}, {}),
     "one-nat": ("aram", {"target_entropy": -1.0}, {}),
     "normalised": (
         "aram",

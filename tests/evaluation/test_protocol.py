@@ -108,7 +108,11 @@ def test_a_run_is_evaluated_at_its_own_preference_unless_another_one_is_named(
 ) -> None:
     folder = RunFolder(write_run(tmp_path / "run", task="probe", changes=changes))
     run = dataclasses.replace(probe_run(tmp_path / "other", 0.5, learner), folder=folder)
-    assert evaluate_run(run, 1).preference == recorded and evaluate_run(run, 1, (1, 0)).preference == (1, 0)
+    assert evaluate_run(run, 1).preference == recorded
+    acts_at = (1, 0) if learner else recorded  # a policy without preferences has no other
+    assert evaluate_run(run, 1, (1, 0)).preference == acts_at
+    with pytest.raises(InvalidInputError, match="sum to 1"):
+        evaluate_run(run, 1, (5, -7))
 
 
 @pytest.mark.parametrize(("at_once", "expected"), [(2**18, 3 * HORIZON), (3 * 2 * 100 * 2, 3 * 2), (1, 3)])

@@ -55,6 +55,19 @@ def test_the_default_space_has_only_settings_of_the_learner(name: str) -> None:
     assert all(hasattr(learner, one.name) for one in default_space(learner))
 
 
+def test_the_default_space_of_aram_surrounds_its_default_and_follows_whether_the_penalty_is_tuned() -> None:
+    for preset, expected in (
+        ("default", {"target_acceptance", "entropy_ramp"}),
+        ("paper", {"penalty", "eta"}),
+    ):
+        learner = Aram(preset)
+        space = default_space(learner)
+        assert {one.name for one in space} - {"learning_rate", "tau", "gamma", "batch_size"} == expected
+        for one in space:
+            value = getattr(learner, one.name)
+            assert value is None or value in one.choices or one.low < value < one.high, one
+
+
 class Scripted:
     """Pretends to run cells: the return is the penalty; chosen trials fail or are left unfinished."""
 

@@ -107,6 +107,10 @@ def test_the_penalty_rises_below_the_target_acceptance_rate_and_falls_above(pres
     assert penalty_after(learner, 0.1, penalty=100.0) == pytest.approx(100.0)
     assert penalty_after(learner, 1.0, penalty=0.01) == pytest.approx(0.01)
     assert penalty_after(learner, 0.1, is_random=True) == 3.0
+    dear = Aram(
+        preset, penalty=1_000.0, target_acceptance=0.9, **SMALL
+    )  # a first K beyond the usual range stays
+    assert penalty_after(dear, 0.1, penalty=1_000.0) == pytest.approx(1_000.0)
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_a_run_saved_before_its_first_evaluation_holds_what_it_has_learnt_so_far
 
 @pytest.mark.slow
 def test_a_policy_that_begins_at_the_tasks_start_is_evaluated_before_it_learns(tmp_path):
-    learner = Aram(hidden=(4,), batch_size=16, proposals=4, critic_warmup=0)
+    learner = Aram(hidden=(4,), batch_size=16, proposals=4, warm_start=True, critic_warmup=0)
     train(
         "bss3z",
         learner,

@@ -171,7 +171,7 @@ def test_a_damaged_checkpoint_is_refused_whole(compiled_run, tmp_path):
 
 @pytest.mark.sweep
 def test_another_learner_does_not_go_on_with_a_run(compiled_run):
-    with pytest.raises(ConfigurationError, match=r"penalty 0\.2, not 1\.0\. Resume with the same"):
+    with pytest.raises(ConfigurationError, match=r"penalty 3\.0, not 1\.0\. Resume with the same"):
         train(
             moving_task(), dataclasses.replace(TINY, penalty=1.0), out=compiled_run[0], resume=True, **SHORT
         )

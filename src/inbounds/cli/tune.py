@@ -35,7 +35,8 @@ class Options:
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "default"
     """Preset from which the search starts."""
     search: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=LOW:HIGH[:log]|NAME=A,B,C ...")] = ()
-    """Settings to search; by default learning rate, tau, gamma, batch size and, for ARAM, penalty and eta."""
+    """Settings to search; by default learning rate, tau, gamma, batch size and, for ARAM, target acceptance
+    and entropy ramp, or penalty and eta where the penalty is fixed."""
     trials: int = 30
     """Finished trials in all, those of earlier calls included."""
     jobs: int = 1

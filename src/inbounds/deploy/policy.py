@@ -238,6 +238,8 @@ def names_code(data: Any) -> bool:
 def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float] | None = None) -> Policy:
     """Put a plan to use."""
     head, size = plan.head, plan.box.size
+    if preference is not None:
+        weights_of(preference)
     chosen = (
         None
         if plan.preference is None

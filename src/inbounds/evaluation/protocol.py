@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from inbounds.deploy.policy import learnt_weights, recorded_preference
+from inbounds.deploy.policy import learnt_weights, recorded_preference, weights_of
 from inbounds.errors import ConfigurationError, InvalidInputError
 from inbounds.evaluation.baselines import play_episodes, reference_policy
 from inbounds.evaluation.trained import TrainedRun
@@ -236,10 +236,13 @@ def chosen_preference(run: TrainedRun, preference: tuple[float, float] | None = 
 
     One that the policy has not learnt is refused; policies without preferences ignore it.
     """
-    chosen = recorded_preference(run.folder.config()) if preference is None else preference
-    if has_preferences(run):
-        learnt_weights(chosen, run.learner.min_return_weight)
-    return chosen
+    recorded = recorded_preference(run.folder.config())
+    if preference is None or not has_preferences(run):
+        if preference is not None:
+            weights_of(preference)
+        return recorded
+    learnt_weights(preference, run.learner.min_return_weight)
+    return preference
 
 
 def has_preferences(run: TrainedRun) -> bool:

@@ -88,21 +88,24 @@ def _value(text: str, like: Any) -> Any:
 
 
 DEFAULT_SPACE = (
-    "learning_rate=1e-4:1e-3:log",
+    "learning_rate=1e-4:3e-3:log",
     "tau=0.002:0.02:log",
-    "gamma=0.98,0.99,0.995",
+    "gamma=0.9,0.97,0.99",
     "batch_size=128,256,512",
 )
 """What every learner has."""
-ARAM_SPACE = ("penalty=0.05:0.5:log", "eta=0.05:0.4")
-"""What ARAM has besides."""
+TUNED_SPACE = ("target_acceptance=0.9:0.99", "entropy_ramp=5000,20000,50000")
+"""What learners have besides that tune their penalty."""
+FIXED_SPACE = ("penalty=0.05:0.5:log", "eta=0.05:0.4")
+"""What learners have besides that keep it."""
 
 
 def default_space(learner: Any) -> list[Range]:
     """Return the settings that are searched if nobody says which."""
     names = {field.name for field in dataclasses.fields(learner)}
-    texts = [text for text in (*DEFAULT_SPACE, *ARAM_SPACE) if text.partition("=")[0] in names]
-    return [parse_range(text, learner) for text in texts]
+    is_tuned = getattr(learner, "target_acceptance", None) is not None
+    texts = (*DEFAULT_SPACE, *(TUNED_SPACE if is_tuned else FIXED_SPACE))
+    return [parse_range(text, learner) for text in texts if text.partition("=")[0] in names]
 
 
 def open_study(folder: Path, name: str) -> Any:

@@ -55,7 +55,7 @@ TARGET_ENTROPY, TARGET_ENTROPY_AFTER_WARM_START = -0.5, -1.0
 PENALTY_RATE, LARGEST_ERROR = 0.001, 0.1
 """log K moves by rate * (target - acceptance rate) per environment step. Ten times faster, K is large before a young
 policy has moved, and then keeps it where it is."""
-PENALTY_RANGE = (0.01, 100.0)
+PENALTY_RANGE = (0.01, 100.0)  # or further, to the first K
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -389,7 +389,8 @@ class Aram(Learner):
             return state
         error = jnp.minimum(self.target_acceptance - jnp.mean(draw.acceptance), LARGEST_ERROR)
         penalty = state.penalty * jnp.exp(PENALTY_RATE * draw.acceptance.size * error)
-        return state._replace(penalty=jnp.clip(penalty, *PENALTY_RANGE))
+        least, most = PENALTY_RANGE
+        return state._replace(penalty=jnp.clip(penalty, min(least, self.penalty), max(most, self.penalty)))
 
     def batch_fractions(self, state: Any, spec: Spec, step: jax.Array) -> jax.Array:
         """Return eta if self-loops have a buffer of their own."""
@@ -476,17 +477,17 @@ class Aram(Learner):
             "value": jnp.mean(jnp.sum(q * weights[:, None], axis=-1)),
             "entropy": -jnp.mean(now.log_density),
             "alpha": alpha,
+            "penalty": state.penalty,
         }
         if len(self.buffers) == 2:
-            metrics |= {"eta": state.eta, "penalty": state.penalty}
+            metrics["eta"] = state.eta
         return critic_loss + policy_loss + alpha_loss, metrics
 
     def entropy_target(self, state: Any, spec: Spec) -> jax.Array:
         """Return the target entropy of the policy in [-1, 1]^d.
 
         It begins at `target_entropy` per dimension and falls in a straight line, over `entropy_ramp` updates, by
-        -log(feasible fraction of the box): a policy that fills C(s) has that much less entropy than one that fills the
-        box.
+        -log(feasible fraction of the box; 1 without warm-up): a policy that fills C(s) has that much less entropy.
         """
         if (per_dimension := self.target_entropy) is None:
             per_dimension = TARGET_ENTROPY_AFTER_WARM_START if self.starts_warm(spec) else TARGET_ENTROPY
@@ -494,7 +495,6 @@ class Aram(Learner):
         if not self.entropy_ramp:
             return first
         total, count = state.feasible_fraction
-        # Without warm-up it is the whole box.
         fraction = jnp.where(count > 0, (total + 1e-6) / jnp.maximum(count, 1.0), 1.0)
         last = first + jnp.log(jnp.clip(fraction, 1e-6, 1.0))
         return first + jnp.minimum(state.updates / self.entropy_ramp, 1.0) * (last - first)

@@ -309,7 +309,7 @@ class Training:
         write_pieces(self.folder.path / "divergence.safetensors", array_pieces(seen))
         raise DivergenceError(
             f"{name} is not a finite number at step {self.step}. The last batch and the parameters are in "
-            f"divergence.safetensors; train again with a smaller learning rate or reward scale."
+            f"divergence.safetensors; train again with a smaller learning rate, reward scale or penalty."
         )
 
 
