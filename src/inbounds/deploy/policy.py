@@ -238,13 +238,10 @@ def names_code(data: Any) -> bool:
 def policy_of(plan: Plan, constraint: Constraint, preference: tuple[float, float] | None = None) -> Policy:
     """Put a plan to use."""
     head, size = plan.head, plan.box.size
+    given = plan.preference if preference is None else preference
     if preference is not None:
-        weights_of(preference)
-    chosen = (
-        None
-        if plan.preference is None
-        else learnt_weights(plan.preference if preference is None else preference, head.min_return_weight)
-    )
+        weights_of(preference)  # also where the policy has no use for them
+    chosen = None if plan.preference is None else learnt_weights(given, head.min_return_weight)
     policy = Policy(
         head,
         head.read(plan.arrays),
