@@ -128,8 +128,11 @@ def test_a_seed_a_task_or_a_preference_that_is_not_there_is_refused(tmp_path: Pa
         head=SquashedGaussian(proposals=3, preference_size=2),
     )
     for wrong in ((np.nan, 0.1), (0.9,), 0.9, "most", ("a", "b"), (), (1.5, -0.5), (0.9, 0.9)):
-        with pytest.raises(InvalidInputError, match=r"preference=.*two finite numbers.*Pass \(0\.9, 0\.1\)"):
-            load(aram, preference=wrong)  # type: ignore[arg-type]
+        for policy in (aram, run):  # one that reads preferences, and one that does not
+            with pytest.raises(
+                InvalidInputError, match=r"preference=.*two finite numbers.*Pass \(0\.9, 0\.1\)"
+            ):
+                load(policy, preference=wrong)  # type: ignore[arg-type]
     np.testing.assert_array_equal(
         load(aram, preference=np.array([0.7, 0.3])).preference, np.float32([0.7, 0.3])
     )  # type: ignore[arg-type]
