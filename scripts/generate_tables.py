@@ -155,8 +155,7 @@ PARTS_STEPS = 200_000
 
 def parts_table(cells: Mapping[str, Mapping[str, Any]]) -> str:
     """Return return and valid action rate of each variant after 200,000 steps, or after those that it was given."""
-    tasks = [task for task in cells if set(PARTS) & set(cells[task])]
-    tasks = [task for task in tasks if len(cells[task]) > 1]
+    tasks = [task for task in cells if len(set(PARTS) & set(cells[task])) > 1]
     return markdown(
         ("variant", *map(task_name, tasks)),
         [(shown, *(part_cell(cells[task].get(name)) for task in tasks)) for name, shown in PARTS.items()],

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from benchmarks.lab import readings
+from inbounds.learners import losses
+from inbounds.policies.networks import q_values
+from inbounds.replay import Transition
+from tests.learners import probes
 from tests.learners.test_aram import OUTCOME, SMALL, SPEC, one_draw
 
 SEEN = jnp.full((1, 3), 7.0)
@@ -59,6 +65,27 @@ def test_the_published_fallback_keeps_the_proposal_and_its_penalty():
 
 def test_the_error_of_the_weighted_sum_lets_objectives_cancel():
     values, target, preference = jnp.array([3.0, 1.0]), jnp.array([2.0, 2.0]), jnp.array([0.5, 0.5])
-    by_objective, of_the_sum = readings.ReadingAram(), readings.ReadingAram(weighs_errors=True)
-    assert by_objective.critic_error(values, target, preference) == 1.0
-    assert of_the_sum.critic_error(values, target, preference) == 0.0
+    assert losses.critic_loss(values, target, preference) == 1.0
+    assert readings.weighted_error(values, target, preference) == 0.0
+
+
+@pytest.mark.parametrize("weighs", [False, True])
+def test_the_critics_minimise_the_error_that_is_chosen(weighs):
+    learner = readings.ReadingAram(weighs_errors=weighs, **SMALL)
+    state, noise = probes.first_state(learner, SPEC), learner.noise(jax.random.key(0), SPEC)
+    rows = learner.batch_size
+    reward = jnp.stack([jnp.full(rows, 4.0), jnp.full(rows, -1.0)], axis=-1)
+    batch = Transition(
+        jnp.zeros((rows, 3)), jnp.zeros((rows, 2)), reward, jnp.zeros(rows), jnp.zeros((rows, 3))
+    )
+    found = learner.loss(state.params, state, SPEC, batch, noise)[1]["critic_loss"]
+    preference = learner.preferences(noise.preference)[0]
+    seen = learner.with_preference(batch.observation, jnp.broadcast_to(preference, (rows, 2)))
+    q = q_values(state.params.critic, seen, batch.action)
+    target = reward[0] * jnp.array([1.0, learner.penalty])  # episodes end with this step
+    error = readings.weighted_error if weighs else losses.critic_loss
+    wanted = jnp.mean(
+        jnp.sum(jax.vmap(jax.vmap(error, (0, None, None)), (0, None, None))(q, target, preference), axis=1)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    assert losses.critic_loss is not readings.weighted_error

@@ -42,9 +42,6 @@ BUILDERS = {"Intersection": "joined"}
 RUNS_CODE = ("Oracle",)
 """Kinds that name a function; it is only imported when the caller allows it."""
 
-OWN_MODULE = "inbounds_own_"
-"""What precedes the name of a user's file as a module, where another module has that name."""
-
 PLAIN = (bool, int, float, str, tuple)
 """Values of a module that belong to the function which names them."""
 

@@ -184,8 +184,6 @@ class Aram(Learner):
     batch_size: int = 256
     """Transitions per update."""
 
-    critic_error = staticmethod(losses.critic_loss)
-
     def __post_init__(self) -> None:
         """Reject values and combinations that cannot be trained."""
         require_valid(self, excluded={"penalty": 0.0, "gamma": 1.0, "hidden": ()})
@@ -455,7 +453,7 @@ class Aram(Learner):
             reward, batch.not_done, next_q, weights, after.log_density, alpha, gamma
         )
         q = q_values(params.critic, inputs, spec.box.normalise(batch.action))
-        per_twin = jax.vmap(jax.vmap(self.critic_error, (0, None, None)))(q, target, weights)
+        per_twin = jax.vmap(jax.vmap(losses.critic_loss, (0, None, None)))(q, target, weights)
         critic_loss = jnp.mean(jnp.sum(per_twin, axis=1))
 
         if self.preference_samples == 1 and self.q_snapshots == 0:

@@ -12,7 +12,7 @@ from inbounds.limits import require_moderate
 
 
 def sosac(**values: Any) -> Any:
-    """Return ARAM with one fixed preference and scalar critics."""
+    """Return ARAM with one fixed preference; in the paper's form its critics are scalar."""
     from inbounds.learners.aram import Aram
 
     return Aram(**{"preference": (0.9, 0.1), "preference_samples": 1, "q_snapshots": 0, **values})

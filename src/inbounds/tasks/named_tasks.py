@@ -163,8 +163,6 @@ def task_behind(runs: Sequence[Path], task: str | None) -> tuple[tuple[Path, ...
 
 def module_name(file: str) -> str:
     """Return what a user's file is called as a module: never what another one is, which all would get instead."""
-    from inbounds.constraints.serialisation import OWN_MODULE
-
     own = Path(file).stem
     try:
         other = importlib.util.find_spec(own)
@@ -172,7 +170,7 @@ def module_name(file: str) -> str:
         other = None
     if other is None or (other.origin is not None and Path(other.origin).resolve() == Path(file).resolve()):
         return own
-    return f"{OWN_MODULE}{own}"
+    return f"inbounds_own_{own}"
 
 
 def label(name: str, task: Task) -> str:
