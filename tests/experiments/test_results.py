@@ -284,6 +284,7 @@ def test_two_runs_that_are_no_sample_of_one_thing_are_two_methods(
 ANOTHER_PROBLEM: list[dict[str, Any]] = [
     {"constraint": {"kind": "Ball", "radius_squared": 0.07}},
     {"horizon": 40},
+    {"functions": {"limits:allowed": "another checksum"}},
     {"own_reward_scale": {"reward_divisor": 3.0, "reward_shift": 7.0}},
     {"observation_scale": [2.0, 2.0]},
     {"training": {"warm_up": 20}},

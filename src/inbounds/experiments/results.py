@@ -227,6 +227,7 @@ def problem_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     values = {name: config.get(name) for name in PROBLEM}
     values["observation_scale"] = config.get("observation_scale") is not None
+    values["functions"] = config.get("functions") or None  # of an Oracle, by their source
     return {
         name: value if len(json.dumps(value)) <= LONGEST_ENTRY else checksum_of_json(value)
         for name, value in values.items()
